@@ -1,0 +1,37 @@
+# The two commands: `make demo` and `make test`. Both set up everything they need.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help demo test test-all lint format clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fova needs Python 3.11 or newer; say which with: make PYTHON=python3.11 ..."; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## set up, then train a federation on built-in data and draw what happened
+	$(BIN)/fova demo
+
+test: $(STAMP) lint  ## set up, then lint, type check and run the tests
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: $(STAMP) lint  ## the same, with the slow tests
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)  ## put the code into the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the environment and caches (runs/ stays)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,268 @@
+"""Actors and critics: plain pytrees of weights that act on whole batches.
+
+Every network here works in its own frame: normalised observations in, actions in [-1, 1] out. Nothing in this
+file knows about clients, losses or data. A stack of networks (twin critics, the clients of a federation) is the
+same pytree with a leading axis, so averaging is a tree map and running a stack is one `jax.vmap`.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+T = TypeVar("T")
+Initialisation = Literal["orthogonal", "fan_in"]
+ActorKind = Literal["clipped", "squashed", "deterministic"]
+
+LOG_STD_RANGE = (-5.0, 2.0)
+# The largest |action| whose tanh-inverse is taken: beyond it float32 has no finite answer.
+SATURATED = 1.0 - 1e-6
+LOG_SQRT_2PI = 0.9189385332046727
+
+
+class Shapes(NamedTuple):
+    """The two numbers that fix every network's first and last layer."""
+
+    observation: int
+    action: int
+
+
+# --- Layers -----------------------------------------------------------------------------------------------
+
+
+class Linear(eqx.Module):
+    """x @ weight + bias for a batch of rows."""
+
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, " outputs"]
+
+    def __init__(
+        self, key: PRNGKeyArray, inputs: int, outputs: int, initialisation: Initialisation, gain: float
+    ) -> None:
+        weight_key, bias_key = jax.random.split(key)
+        if initialisation == "orthogonal":
+            self.weight = jax.nn.initializers.orthogonal(gain)(weight_key, (inputs, outputs), jnp.float32)
+            self.bias = jnp.zeros(outputs, jnp.float32)
+        elif initialisation == "fan_in":  # uniform in +-1/sqrt(inputs), weights and biases alike
+            limit = inputs**-0.5
+            self.weight = jax.random.uniform(weight_key, (inputs, outputs), jnp.float32, -limit, limit)
+            self.bias = jax.random.uniform(bias_key, (outputs,), jnp.float32, -limit, limit)
+        else:
+            raise ValueError(f"unknown initialisation {initialisation!r}")
+
+    def __call__(self, x: Float[Array, "batch inputs"]) -> Float[Array, "batch outputs"]:
+        return x @ self.weight + self.bias
+
+
+class LayerNorm(eqx.Module):
+    """Normalises each row to mean 0 and variance 1, then scales and shifts it."""
+
+    scale: Float[Array, " width"]
+    shift: Float[Array, " width"]
+
+    def __init__(self, width: int) -> None:
+        self.scale = jnp.ones(width, jnp.float32)
+        self.shift = jnp.zeros(width, jnp.float32)
+
+    def __call__(self, x: Float[Array, "batch width"]) -> Float[Array, "batch width"]:
+        mean = x.mean(axis=-1, keepdims=True)
+        variance = jnp.square(x - mean).mean(axis=-1, keepdims=True)
+        return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * self.scale + self.shift
+
+
+class MLP(eqx.Module):
+    """Hidden layers of Linear, then LayerNorm if wanted, then ReLU; a last Linear without either."""
+
+    layers: list[Linear]
+    norms: list[LayerNorm]
+    last: Linear
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        inputs: int,
+        hidden: Sequence[int],
+        outputs: int,
+        layer_norm: bool = False,
+        initialisation: Initialisation = "orthogonal",
+        last_gain: float = 1.0,
+    ) -> None:
+        keys = jax.random.split(key, len(hidden) + 1)
+        widths = [inputs, *hidden]
+        self.layers = [
+            Linear(keys[i], widths[i], widths[i + 1], initialisation, gain=2**0.5) for i in range(len(hidden))
+        ]
+        self.norms = [LayerNorm(width) for width in hidden] if layer_norm else []
+        self.last = Linear(keys[-1], widths[-1], outputs, initialisation, gain=last_gain)
+
+    def __call__(self, x: Float[Array, "batch inputs"]) -> Float[Array, "batch outputs"]:
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            if self.norms:
+                x = self.norms[i](x)
+            x = jax.nn.relu(x)
+        return self.last(x)
+
+
+# --- Action distributions ---------------------------------------------------------------------------------
+
+
+def normal_log_density(
+    x: Float[Array, "... action"], mean: Float[Array, "... action"], log_std: Float[Array, "... action"]
+) -> Float[Array, "..."]:
+    """log N(x; mean, exp(log_std)^2), summed over the action's dimensions."""
+    z = (x - mean) * jnp.exp(-log_std)
+    return jnp.sum(-0.5 * z**2 - log_std - LOG_SQRT_2PI, axis=-1)
+
+
+class Squashed(eqx.Module):
+    """a = tanh(u) with u Gaussian. Its density has a factor 1 / (1 - a^2) that explodes at the bounds."""
+
+    mean: Float[Array, "batch action"]
+    log_std: Float[Array, "batch action"]
+
+    def mode(self) -> Float[Array, "batch action"]:
+        return jnp.tanh(self.mean)
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "batch action"]:
+        return self.sample_with_log_prob(key)[0]
+
+    def sample_with_log_prob(
+        self, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "batch action"], Float[Array, " batch"]]:
+        u = self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
+        return jnp.tanh(u), self._log_density_of(u)
+
+    def log_prob(self, action: Float[Array, "batch action"]) -> Float[Array, " batch"]:
+        # Actions at the bounds count as just inside them, so that the likelihood stays finite.
+        return self._log_density_of(jnp.arctanh(jnp.clip(action, -SATURATED, SATURATED)))
+
+    def _log_density_of(self, u: Float[Array, "batch action"]) -> Float[Array, " batch"]:
+        # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), exact for any u
+        log_slope = 2.0 * (jnp.log(2.0) - u - jax.nn.softplus(-2.0 * u))
+        return normal_log_density(u, self.mean, self.log_std) - jnp.sum(log_slope, axis=-1)
+
+
+class Clipped(eqx.Module):
+    """A Gaussian around a tanh mean whose samples are clipped to the bounds; the density is the Gaussian's own.
+
+    There is no squash, so an action at the bounds is as likely as its distance from the mean says and no more.
+    """
+
+    mean: Float[Array, "batch action"]  # already inside (-1, 1)
+    log_std: Float[Array, "batch action"]
+
+    def mode(self) -> Float[Array, "batch action"]:
+        return self.mean
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "batch action"]:
+        noise = jax.random.normal(key, self.mean.shape)
+        return jnp.clip(self.mean + jnp.exp(self.log_std) * noise, -1.0, 1.0)
+
+    def sample_with_log_prob(
+        self, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "batch action"], Float[Array, " batch"]]:
+        action = self.sample(key)
+        return action, self.log_prob(action)
+
+    def log_prob(self, action: Float[Array, "batch action"]) -> Float[Array, " batch"]:
+        return normal_log_density(action, self.mean, self.log_std)
+
+
+class Point(eqx.Module):
+    """A deterministic policy's action. It has no density."""
+
+    action: Float[Array, "batch action"]
+
+    def mode(self) -> Float[Array, "batch action"]:
+        return self.action
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "batch action"]:
+        return self.action
+
+
+# --- Actors and critics -----------------------------------------------------------------------------------
+
+
+class GaussianActor(eqx.Module):
+    """State -> distribution over actions, `Squashed` or `Clipped`."""
+
+    net: MLP
+    kind: Literal["squashed", "clipped"] = eqx.field(static=True)
+
+    def __call__(self, observation: Float[Array, "batch observation"]) -> Squashed | Clipped:
+        mean, log_std = jnp.split(self.net(observation), 2, axis=-1)
+        log_std = jnp.clip(log_std, *LOG_STD_RANGE)
+        return Squashed(mean, log_std) if self.kind == "squashed" else Clipped(jnp.tanh(mean), log_std)
+
+
+class DeterministicActor(eqx.Module):
+    """State -> one action."""
+
+    net: MLP
+
+    def __call__(self, observation: Float[Array, "batch observation"]) -> Point:
+        return Point(jnp.tanh(self.net(observation)))
+
+
+Actor = GaussianActor | DeterministicActor
+
+
+def make_actor(
+    key: PRNGKeyArray,
+    shapes: Shapes,
+    kind: ActorKind,
+    hidden: Sequence[int],
+    layer_norm: bool = False,
+    initialisation: Initialisation = "orthogonal",
+) -> Actor:
+    """An actor of the wanted kind. Its last layer starts small: nearly the same action in every state."""
+    outputs = shapes.action if kind == "deterministic" else 2 * shapes.action
+    net = MLP(key, shapes.observation, hidden, outputs, layer_norm, initialisation, last_gain=0.01)
+    return DeterministicActor(net) if kind == "deterministic" else GaussianActor(net, kind)
+
+
+class TwinCritic(eqx.Module):
+    """Two critics stacked along the leading axis of one pytree: each layer is one batched product."""
+
+    net: MLP  # every leaf has a leading axis of 2
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        shapes: Shapes,
+        hidden: Sequence[int],
+        layer_norm: bool = True,
+        initialisation: Initialisation = "orthogonal",
+    ) -> None:
+        def one(member_key: PRNGKeyArray) -> MLP:
+            return MLP(member_key, sum(shapes), hidden, 1, layer_norm, initialisation)
+
+        self.net = jax.vmap(one)(jax.random.split(key, 2))
+
+    def __call__(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
+    ) -> Float[Array, "2 *stack batch"]:
+        """Q1 and Q2 of each action at its observation; a stack of candidates per state is scored in one call."""
+        stack = action.shape[:-2]
+        states = jnp.broadcast_to(observation, (*stack, *observation.shape))
+        rows = jnp.concatenate([states, action], axis=-1).reshape(-1, states.shape[-1] + action.shape[-1])
+        return jax.vmap(lambda net: net(rows)[..., 0])(self.net).reshape(2, *action.shape[:-1])
+
+    def each(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "2 batch action"]
+    ) -> Float[Array, "2 batch"]:
+        """Q1 of the first batch of actions and Q2 of the second, for votes that each critic holds alone."""
+
+        def score(net: MLP, own: Float[Array, "batch action"]) -> Float[Array, " batch"]:
+            return net(jnp.concatenate([observation, own], axis=-1))[..., 0]
+
+        return jax.vmap(score)(self.net, action)
+
+
+def polyak(slow: T, fast: T, rate: float) -> T:
+    """slow + rate (fast - slow), leaf by leaf: how slow critics follow the current ones."""
+    return jax.tree.map(lambda s, f: s + rate * (f - s), slow, fast)

@@ -1,0 +1,73 @@
+"""What is being learned: the tasks fova knows, and how a user adds one.
+
+A task is an environment constructor with the facts that training and scoring need, and the qualities of data
+that can be made for it on this machine. Training itself never touches the environment: only data generation
+and evaluation do.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fova.data.transitions import Episode
+from fova.errors import unknown
+from fova.networks import Shapes
+
+if TYPE_CHECKING:
+    import gymnasium
+
+# (quality, first episode number, seed) -> episodes, for ever. Episode i depends on (quality, seed, i) alone,
+# so any slice of a dataset can be made without the rest and a longer dataset starts with the shorter one.
+Generator = Callable[[str, int, int], Iterator[Episode]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment and what is known about it."""
+
+    name: str
+    make: Callable[[], "gymnasium.Env"]  # a fresh environment, time limit included
+    shapes: Shapes
+    time_limit: int
+    qualities: tuple[str, ...] = ()  # names of the data that `generate` can make, best first
+    generate: Generator | None = None
+    action_low: float = -1.0
+    action_high: float = 1.0
+    random_score: float | None = None  # reference return of a random policy
+    expert_score: float | None = None  # reference return of an expert
+    description: str = ""
+    source: str = ""  # where the reference scores and the data recipe come from
+
+    def normalised_score(self, score: float) -> float | None:
+        """100 (score - random) / (expert - random): 0 is a random policy, 100 the reference expert."""
+        if self.random_score is None or self.expert_score is None:
+            return None
+        return 100.0 * (score - self.random_score) / (self.expert_score - self.random_score)
+
+
+_TASKS: dict[str, Task] = {}
+
+
+def register(task: Task) -> Task:
+    """Make a task known by its name; an existing one of that name is replaced."""
+    _TASKS[task.name] = task
+    return task
+
+
+def get(name: str) -> Task:
+    """The task of that name, or an error that lists the names there are."""
+    _register_builtin()
+    if name not in _TASKS:
+        raise unknown("task", name, _TASKS, "Register your own with fova.tasks.registry.register(Task(...)).")
+    return _TASKS[name]
+
+
+def names() -> list[str]:
+    _register_builtin()
+    return sorted(_TASKS)
+
+
+def _register_builtin() -> None:
+    from fova.tasks import maze2d  # registers itself; imported here because it needs this module
+
+    maze2d.register_tasks()
