@@ -1,0 +1,147 @@
+"""One field of a file at a time: is it numbers, of the right shape, with values that mean something?
+
+Every reader passes what it took from a file through here, so every complaint names the file, the field and,
+where there is one, the row (counted from 0). Knows nothing of formats or episodes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fova.data.transitions import Floats
+from fova.errors import FovaError
+
+# Deflate, the strongest packing these formats commonly use, never shrinks data more than about 1030 times. A
+# file that declares more than this is damaged or hostile, and reading it would exhaust the machine's memory.
+LARGEST_UNPACKING = 1100
+SMALLEST_FILE = 4096
+
+
+def fault(file: str | Path, field: str, problem: str) -> FovaError:
+    """The one shape of a complaint about a file: which file, which field, what and how to put it right."""
+    return FovaError(f"{file}: {field}: {problem}" if field else f"{file}: {problem}")
+
+
+@contextmanager
+def decoding(file: str | Path, field: str, remedy: str) -> Iterator[None]:
+    """Surround the calls into a format's library, and nothing else: whatever it raises on a damaged file is
+    the file's fault, and libraries raise nearly everything."""
+    try:
+        yield
+    except FovaError:
+        raise
+    except PermissionError as error:
+        raise fault(file, field, "may not be read by this user. Change its permissions (chmod u+r).") from error
+    except MemoryError as error:
+        raise fault(file, field, "is too large for this machine's memory. Split it into smaller files.") from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise fault(file, field, f"cannot be read ({reason}). {remedy}") from error
+
+
+def refuse_bombs(file: Path, declared_bytes: int) -> None:
+    """Stop before unpacking a file that claims to hold far more than its size allows."""
+    if declared_bytes > LARGEST_UNPACKING * max(file.stat().st_size, SMALLEST_FILE):
+        size = f"{file.stat().st_size:,} bytes on disk, {declared_bytes:,} declared"
+        raise fault(
+            file, "", f"declares more data than it can hold ({size}). It is damaged: fetch or write it again."
+        )
+
+
+def matrix(values: Any, file: str | Path, field: str) -> Floats:
+    """[rows, columns] as float32."""
+    array = _numbers(values, file, field)
+    if array.ndim != 2:
+        remedy = "Reshape it to (rows, 1)." if array.ndim == 1 else "Flatten each row to a vector."
+        raise fault(file, field, f"has shape {array.shape}, but (rows, columns) is needed. {remedy}")
+    if array.shape[1] == 0:
+        raise fault(file, field, f"has no columns (shape {array.shape}). Store at least one number per step.")
+    return _as_float32(array, file, field)
+
+
+def vector(values: Any, file: str | Path, field: str) -> Floats:
+    """[rows] as float32; a single column is taken as one."""
+    return _as_float32(_one_per_row(values, file, field), file, field)
+
+
+def flags(values: Any, file: str | Path, field: str) -> NDArray[np.bool_]:
+    """[rows] of yes and no, stored as booleans or as 0 and 1."""
+    array = _one_per_row(values, file, field)
+    wrong = np.flatnonzero(~np.isin(array, (0, 1)))
+    if len(wrong):
+        raise fault(file, field, f"row {wrong[0]} holds {array[wrong[0]]!s}; only 0 and 1 have a meaning here.")
+    return array.astype(bool)
+
+
+def bounds(low: Any, high: Any, columns: int, file: str | Path) -> tuple[Floats, Floats]:
+    """The declared lowest and highest action, one number per column."""
+    pair = []
+    for field, values in (("action_low", low), ("action_high", high)):
+        array = _numbers(values, file, field)
+        if array.shape not in ((), (1,), (columns,)):
+            raise fault(
+                file, field, f"has shape {array.shape}, but actions have {columns} columns. Give one per column."
+            )
+        if not np.isfinite(array).all():
+            raise fault(file, field, "is NaN or infinite. Leave the bounds out if there are none.")
+        pair.append(np.broadcast_to(array.astype(np.float32), (columns,)).copy())
+    if not (pair[0] < pair[1]).all():
+        column = int(np.flatnonzero(pair[0] >= pair[1])[0])
+        given = f"{pair[1][column]:g} in column {column}, where action_low is {pair[0][column]:g}"
+        raise fault(file, "action_high", f"is {given}. The highest action must exceed the lowest.")
+    return pair[0], pair[1]
+
+
+def within(actions: Floats, low: Floats, high: Floats, file: str | Path, field: str) -> None:
+    """Refuse actions outside the bounds that the file itself declares."""
+    outside = (actions < low - 1e-4) | (actions > high + 1e-4)
+    if outside.any():
+        row, column = (int(index) for index in np.argwhere(outside)[0])
+        declared = f"[{low[column]:g}, {high[column]:g}]"
+        raise fault(
+            file,
+            field,
+            f"row {row} holds {actions[row, column]:g}, outside the bounds {declared} that the file declares "
+            f"({int(outside.any(axis=1).sum())} such rows). Correct the declared bounds or the actions.",
+        )
+
+
+def same_rows(lengths: dict[str, int], file: str | Path) -> None:
+    """Refuse fields of unequal length; `lengths` maps each field to its rows, rewards among them."""
+    rows_of = next(iter(lengths))
+    for field, rows in lengths.items():
+        if rows != lengths[rows_of]:
+            expected = f"has {rows} rows, but {rows_of} has {lengths[rows_of]}"
+            raise fault(file, field, f"{expected}. Give every field one row per step.")
+
+
+def _one_per_row(values: Any, file: str | Path, field: str) -> NDArray[Any]:
+    array = _numbers(values, file, field)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise fault(file, field, f"has shape {array.shape}, but (rows,) is needed: one number per step.")
+    return array
+
+
+def _numbers(values: Any, file: str | Path, field: str) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise fault(file, field, f"holds {array.dtype}, not numbers. Store it as a numeric array.")
+    return array
+
+
+def _as_float32(array: NDArray[Any], file: str | Path, field: str) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):
+        floats = array.astype(np.float32)
+    finite = np.isfinite(floats) if floats.ndim == 1 else np.isfinite(floats).all(axis=1)
+    if not finite.all():
+        rows = np.flatnonzero(~finite)
+        what = "too large for float32" if np.isfinite(array[rows[0]]).all() else "NaN or infinite"
+        remedy = "Remove those episodes or repair the log."
+        raise fault(file, field, f"row {rows[0]} is {what} ({len(rows)} such rows). {remedy}")
+    return floats
