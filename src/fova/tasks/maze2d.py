@@ -1,0 +1,182 @@
+"""Maze2D: push a ball through a maze to a fixed goal and keep it there. Layouts, scores and registration.
+
+Six tasks: three mazes, each with a sparse reward (1 within half a cell of the goal) and a dense one
+(exp(-distance)). Layouts, physics and reference scores are those of D4RL's maze2d-*-v1. This module only states
+facts, so it is cheap to import; the simulator (`maze_environment.py`) and the data recipe (`maze_planner.py`) are
+loaded when a task is first made.
+
+Two frames. A cell is (row, column) of the layout as printed, and the observed x and y run along rows and columns
+in units of cells. But the ball's frame is shifted against the walls: where the ball is observed at x = row,
+y = column, it lies `BALL_OFFSET` past the middle of that cell both ways. D4RL's data has this shift, so it stays.
+"""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fova.data.transitions import Episode
+from fova.errors import unknown
+from fova.networks import Shapes
+from fova.tasks import registry
+
+if TYPE_CHECKING:
+    from fova.tasks.maze_environment import MazeEnvironment
+
+Cell = tuple[int, int]  # (row, column)
+
+BALL_OFFSET = 0.2
+BALL_RADIUS = 0.1
+GOAL_RADIUS = 0.5
+QUALITIES = ("expert", "noisy", "undirected", "random")
+
+
+@dataclass(frozen=True)
+class Maze:
+    """Walls (#), free cells (O) and one goal (G), with walls all round."""
+
+    name: str
+    layout: tuple[str, ...]
+    time_limit: int
+
+    @functools.cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell where the ball can be, row by row; the goal is one of them."""
+        return self._cells_marked("OG")
+
+    @functools.cached_property
+    def walls(self) -> tuple[Cell, ...]:
+        return self._cells_marked("#")
+
+    @functools.cached_property
+    def goal(self) -> Cell:
+        (goal,) = self._cells_marked("G")
+        return goal
+
+    def cell_at(self, x: float, y: float) -> Cell:
+        """The cell that holds the middle of a ball observed at x, y."""
+        return round(x + BALL_OFFSET), round(y + BALL_OFFSET)
+
+    def _cells_marked(self, marks: str) -> tuple[Cell, ...]:
+        return tuple(
+            (row, column)
+            for row, line in enumerate(self.layout)
+            for column, mark in enumerate(line)
+            if mark in marks
+        )
+
+
+UMAZE = Maze(
+    name="umaze",
+    time_limit=300,
+    layout=(
+        "#####",
+        "#GOO#",
+        "###O#",
+        "#OOO#",
+        "#####",
+    ),
+)
+MEDIUM = Maze(
+    name="medium",
+    time_limit=600,
+    layout=(
+        "########",
+        "#OO##OO#",
+        "#OO#OOO#",
+        "##OOO###",
+        "#OO#OOO#",
+        "#O#OO#O#",
+        "#OOO#OG#",
+        "########",
+    ),
+)
+LARGE = Maze(
+    name="large",
+    time_limit=800,
+    layout=(
+        "############",
+        "#OOOO#OOOOO#",
+        "#O##O#O#O#O#",
+        "#OOOOOO#OOO#",
+        "#O####O###O#",
+        "#OO#O#OOOOO#",
+        "##O#O#O#O###",
+        "#OO#OOO#OGO#",
+        "############",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class MazeTask:
+    """A maze with one of the two rewards, and D4RL's reference returns for it."""
+
+    maze: Maze
+    dense: bool
+    random_score: float
+    expert_score: float
+
+    @property
+    def name(self) -> str:
+        return f"maze2d-{self.maze.name}{'-dense' if self.dense else ''}"
+
+    def make(self) -> "MazeEnvironment":
+        from fova.tasks.maze_environment import MazeEnvironment
+
+        return MazeEnvironment(self.maze, self.dense)
+
+    def generate(self, quality: str, first_episode: int, seed: int) -> Iterator[Episode]:
+        from fova.tasks import maze_planner
+
+        return maze_planner.episodes(self, quality, first_episode, seed)
+
+
+MAZE_TASKS = {
+    task.name: task
+    for task in (
+        MazeTask(UMAZE, dense=False, random_score=23.85, expert_score=161.86),
+        MazeTask(UMAZE, dense=True, random_score=68.537689, expert_score=193.66285642381482),
+        MazeTask(MEDIUM, dense=False, random_score=13.13, expert_score=277.39),
+        MazeTask(MEDIUM, dense=True, random_score=44.264742, expert_score=297.4552547777125),
+        MazeTask(LARGE, dense=False, random_score=6.7, expert_score=273.99),
+        MazeTask(LARGE, dense=True, random_score=30.569041, expert_score=303.4857382709002),
+    )
+}
+
+SOURCE = (
+    "Layouts, physics, time limits, data recipe and reference scores: D4RL maze2d-*-v1 (Farama-Foundation/D4RL). "
+    "Its expert score is the return of a controller that plans in the first episode only and then drives straight "
+    "at the goal, walls or not; a planner that plans anew each episode scores 130 to 210, so 100 is not a ceiling. "
+    "Its random score is a mean of 100 episodes with a standard error of several points of return."
+)
+
+
+def maze_task(name: str) -> MazeTask:
+    """The maze task of that name, or an error that lists the six there are."""
+    if name not in MAZE_TASKS:
+        raise unknown("maze task", name, MAZE_TASKS)
+    return MAZE_TASKS[name]
+
+
+@functools.cache  # once: a task that the user has since registered under one of these names stays theirs
+def register_tasks() -> None:
+    """Make the six tasks known to the registry."""
+    for task in MAZE_TASKS.values():
+        registry.register(
+            registry.Task(
+                name=task.name,
+                make=task.make,
+                shapes=Shapes(observation=4, action=2),
+                time_limit=task.maze.time_limit,
+                qualities=QUALITIES,
+                generate=task.generate,
+                random_score=task.random_score,
+                expert_score=task.expert_score,
+                description=(
+                    f"Push a ball to the goal of the {task.maze.name} maze and keep it there; "
+                    + ("reward exp(-distance)." if task.dense else "reward 1 within half a cell of the goal.")
+                ),
+                source=SOURCE,
+            )
+        )

@@ -1,0 +1,204 @@
+"""Who moves the ball when Maze2D data is made: a planner, a waypoint controller, and the qualities of data.
+
+The recipe is D4RL's: shortest path over the cells, proportional-derivative control from waypoint to waypoint.
+Known faults of D4RL's scripts, not inherited here:
+- where the target changes, the state is not advanced, so the next row repeats an observation already left;
+- the plan outlives its episode: after the first reset the controller drives straight at the goal through walls;
+- rewards are relabelled on the observation acted in, while the environment pays for the one reached;
+- rows where the target changes are written as terminals, in a task that never ends;
+- the ball's cell is found without the offset between ball and walls, so a plan can start inside a wall.
+`undirected_trajectory(..., d4rl_compatible=True)` brings back the first and the third for whoever needs them.
+
+Every random number comes from the generator passed in.
+"""
+
+import functools
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fova.data.transitions import Episode, Floats
+from fova.errors import FovaError, unknown
+from fova.tasks.maze2d import QUALITIES, Cell, Maze, MazeTask
+from fova.tasks.maze_environment import MazeEnvironment, Observation
+
+Action = NDArray[np.float32]
+
+POSITION_GAIN = 10.0
+VELOCITY_GAIN = -1.0
+REACHED = 0.1  # a waypoint counts as reached within this distance
+WAYPOINT_SPREAD = 0.2  # waypoints lie anywhere between the middle of their cell and the ball's own zero point
+ACTION_NOISE = 0.5  # standard deviation, of the quality `noisy`
+
+
+# --- Planner ----------------------------------------------------------------------------------------------
+
+
+def shortest_path(maze: Maze, start: Cell, target: Cell) -> list[Cell]:
+    """The cells after `start` on a shortest way to `target`, which comes last; empty if already there."""
+    toward_target = _next_cells(maze, target)
+    path, cell = [], start
+    while cell != target:
+        cell = toward_target[cell]
+        path.append(cell)
+    return path
+
+
+@functools.cache
+def _next_cells(maze: Maze, target: Cell) -> dict[Cell, Cell]:
+    """For every cell, its neighbour that is nearer to the target: breadth-first search from the target."""
+    free = set(maze.cells)
+    toward_target = {target: target}
+    queue = deque([target])
+    while queue:
+        row, column = cell = queue.popleft()
+        for neighbour in ((row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)):
+            if neighbour in free and neighbour not in toward_target:
+                toward_target[neighbour] = cell
+                queue.append(neighbour)
+    return toward_target
+
+
+# --- Controller -------------------------------------------------------------------------------------------
+
+
+class WaypointController:
+    """Drives the ball along a plan that is made once, when it is created, from where the ball then is."""
+
+    def __init__(self, maze: Maze, observation: Observation, target: Cell, rng: np.random.Generator) -> None:
+        path = shortest_path(maze, maze.cell_at(observation[0], observation[1]), target) or [target]
+        waypoints = np.array(path, dtype=np.float64)
+        waypoints[:-1] -= WAYPOINT_SPREAD * rng.random((len(path) - 1, 2))  # the last one is the target exactly
+        self._waypoints = waypoints
+        self._current = 0
+
+    def act(self, observation: Observation) -> tuple[Action, bool]:
+        """The push towards the current waypoint, and whether the last waypoint is reached."""
+        way = self._waypoints[self._current] - observation[:2]
+        push = np.clip(POSITION_GAIN * way + VELOCITY_GAIN * observation[2:], -1.0, 1.0)
+        # D4RL also asks that the ball moved less than 0.1 in this step; at its top speed it moves 0.07.
+        reached = way @ way < REACHED**2
+        arrived = self._current == len(self._waypoints) - 1
+        if reached and not arrived:
+            self._current += 1
+        return push.astype(np.float32), bool(reached and arrived)
+
+
+# --- Data -------------------------------------------------------------------------------------------------
+
+
+def episodes(task: MazeTask, quality: str, first_episode: int, seed: int) -> Iterator[Episode]:
+    """Episodes of full length, for ever, from number `first_episode` on. All end by truncation.
+
+    - expert: the planner to the goal, planned anew in every episode;
+    - noisy: the same with Gaussian noise on the actions;
+    - undirected: D4RL's own kind: one random target after another, rewards for the fixed goal. Every episode
+      starts from its own reset (D4RL's is one endless trajectory), so that each can be made without the others;
+    - random: uniform actions.
+
+    Episode i depends on task, quality, seed and i alone.
+    """
+    if quality not in QUALITIES:
+        raise unknown(f"quality of {task.name} data", quality, QUALITIES)
+    if seed < 0:
+        raise FovaError(f"The seed is {seed}, but a whole number from 0 up is needed.")
+    return _episodes(task, quality, first_episode, seed)
+
+
+def _episodes(task: MazeTask, quality: str, number: int, seed: int) -> Iterator[Episode]:
+    environment = task.make()
+    stream = zlib.crc32(f"{task.name}/{quality}".encode())
+    while True:
+        rng = np.random.default_rng([seed, stream, number])
+        yield _EPISODE_OF[quality](environment, rng)
+        number += 1
+
+
+def _expert_episode(environment: MazeEnvironment, rng: np.random.Generator) -> Episode:
+    observation = _start(environment, rng)
+    controller = WaypointController(environment.maze, observation, environment.maze.goal, rng)
+    return _record(environment, observation, lambda seen: controller.act(seen)[0])
+
+
+def _noisy_episode(environment: MazeEnvironment, rng: np.random.Generator) -> Episode:
+    observation = _start(environment, rng)
+    controller = WaypointController(environment.maze, observation, environment.maze.goal, rng)
+
+    def act(seen: Observation) -> Action:
+        noise = ACTION_NOISE * rng.standard_normal(2, dtype=np.float32)
+        return np.clip(controller.act(seen)[0] + noise, -1.0, 1.0)
+
+    return _record(environment, observation, act)
+
+
+def _undirected_episode(environment: MazeEnvironment, rng: np.random.Generator) -> Episode:
+    return undirected_trajectory(environment, environment.maze.time_limit, rng)
+
+
+def _random_episode(environment: MazeEnvironment, rng: np.random.Generator) -> Episode:
+    return _record(environment, _start(environment, rng), lambda _: rng.uniform(-1.0, 1.0, 2).astype(np.float32))
+
+
+_EPISODE_OF: dict[str, Callable[[MazeEnvironment, np.random.Generator], Episode]] = {
+    "expert": _expert_episode,
+    "noisy": _noisy_episode,
+    "undirected": _undirected_episode,
+    "random": _random_episode,
+}
+
+
+def undirected_trajectory(
+    environment: MazeEnvironment, steps: int, rng: np.random.Generator, d4rl_compatible: bool = False
+) -> Episode:
+    """One unbroken trajectory through random targets, each pursued until reached or for the task's time limit.
+
+    With `d4rl_compatible` it is logged as D4RL's script does it: the row after a change of target repeats the
+    observation before (and the next action is chosen from that), and row t is paid for observation t. The released
+    files hold a million such steps in one trajectory, and mark the changes of target as time-outs.
+    """
+    maze = environment.maze
+    observations, actions, rewards = _empty_rows(steps)
+    observations[0] = seen = _start(environment, rng)
+    controller = None
+    for t in range(steps):
+        if controller is None:
+            target = maze.cells[rng.integers(len(maze.cells))]
+            controller, pursued = WaypointController(maze, seen, target, rng), 0
+        actions[t], arrived = controller.act(seen)
+        reached, reward, *_ = environment.step(actions[t])
+        rewards[t] = environment.reward(seen[0], seen[1]) if d4rl_compatible else reward
+        target_changes = arrived or pursued >= maze.time_limit
+        pursued += 1
+        if target_changes:
+            controller = None
+        if not (target_changes and d4rl_compatible):
+            seen = reached
+        observations[t + 1] = seen
+    return Episode(observations, actions, rewards, terminated=False)
+
+
+def _record(
+    environment: MazeEnvironment, observation: Observation, act: Callable[[Observation], Action]
+) -> Episode:
+    """A whole episode from a fresh start. `act` gives actions as stored: float32, within bounds."""
+    steps = environment.maze.time_limit
+    observations, actions, rewards = _empty_rows(steps)
+    observations[0] = observation
+    for t in range(steps):
+        actions[t] = act(observation)
+        observation, rewards[t], *_ = environment.step(actions[t])
+        observations[t + 1] = observation
+    return Episode(observations, actions, rewards, terminated=False)
+
+
+def _empty_rows(steps: int) -> tuple[Floats, Floats, Floats]:
+    return np.empty((steps + 1, 4), np.float32), np.empty((steps, 2), np.float32), np.empty(steps, np.float32)
+
+
+def _start(environment: MazeEnvironment, rng: np.random.Generator) -> Observation:
+    """Reset with the episode's own random numbers, so that nothing of earlier episodes remains."""
+    environment.np_random = rng
+    return environment.reset()[0]
