@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fova.data.transitions import Floats
+from fova.data.transitions import TOLERANCE, Floats
 from fova.errors import FovaError
 
 # Deflate, the strongest packing these formats commonly use, never shrinks data more than about 1030 times. A
@@ -26,6 +26,11 @@ def fault(file: str | Path, field: str, problem: str) -> FovaError:
     return FovaError(f"{file}: {field}: {problem}" if field else f"{file}: {problem}")
 
 
+def counted(number: int, thing: str) -> str:
+    """'1 row', '2 rows'."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
 @contextmanager
 def decoding(file: str | Path, field: str, remedy: str) -> Iterator[None]:
     """Surround the calls into a format's library, and nothing else: whatever it raises on a damaged file is
@@ -35,7 +40,7 @@ def decoding(file: str | Path, field: str, remedy: str) -> Iterator[None]:
     except FovaError:
         raise
     except PermissionError as error:
-        raise fault(file, field, "may not be read by this user. Change its permissions (chmod u+r).") from error
+        raise fault(file, field, "permission was denied. Give this user access to it (chmod u+r).") from error
     except MemoryError as error:
         raise fault(file, field, "is too large for this machine's memory. Split it into smaller files.") from error
     except Exception as error:
@@ -77,6 +82,31 @@ def flags(values: Any, file: str | Path, field: str) -> NDArray[np.bool_]:
     return array.astype(bool)
 
 
+def whole_numbers(values: Any, file: str | Path, field: str) -> NDArray[np.int64]:
+    """[rows] of whole numbers, however they are stored."""
+    array = _one_per_row(values, file, field)
+    with np.errstate(invalid="ignore"):
+        whole = array.astype(np.int64)
+    wrong = np.flatnonzero(whole != array)
+    if len(wrong):
+        raise fault(file, field, f"row {wrong[0]} holds {array[wrong[0]]!s}, which is not a whole number.")
+    return whole
+
+
+def labels(values: Any, file: str | Path, field: str) -> NDArray[np.int64]:
+    """[rows] of names or numbers, as 0, 1, 2, ... in the order in which they first appear."""
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "fiubUS":
+        given = f"holds {array.dtype} of shape {array.shape}"
+        raise fault(file, field, f"{given}, but one name or number per row is needed.")
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise fault(file, field, f"row {np.flatnonzero(np.isnan(array))[0]} is NaN. Give every row its episode.")
+    _, first, inverse = np.unique(array, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
 def bounds(low: Any, high: Any, columns: int, file: str | Path) -> tuple[Floats, Floats]:
     """The declared lowest and highest action, one number per column."""
     pair = []
@@ -98,7 +128,7 @@ def bounds(low: Any, high: Any, columns: int, file: str | Path) -> tuple[Floats,
 
 def within(actions: Floats, low: Floats, high: Floats, file: str | Path, field: str) -> None:
     """Refuse actions outside the bounds that the file itself declares."""
-    outside = (actions < low - 1e-4) | (actions > high + 1e-4)
+    outside = (actions < low - TOLERANCE) | (actions > high + TOLERANCE)
     if outside.any():
         row, column = (int(index) for index in np.argwhere(outside)[0])
         declared = f"[{low[column]:g}, {high[column]:g}]"
@@ -106,7 +136,7 @@ def within(actions: Floats, low: Floats, high: Floats, file: str | Path, field: 
             file,
             field,
             f"row {row} holds {actions[row, column]:g}, outside the bounds {declared} that the file declares "
-            f"({int(outside.any(axis=1).sum())} such rows). Correct the declared bounds or the actions.",
+            f"({counted(int(outside.any(axis=1).sum()), 'such row')}). Correct the declared bounds or the actions.",
         )
 
 
@@ -143,5 +173,5 @@ def _as_float32(array: NDArray[Any], file: str | Path, field: str) -> Floats:
         rows = np.flatnonzero(~finite)
         what = "too large for float32" if np.isfinite(array[rows[0]]).all() else "NaN or infinite"
         remedy = "Remove those episodes or repair the log."
-        raise fault(file, field, f"row {rows[0]} is {what} ({len(rows)} such rows). {remedy}")
+        raise fault(file, field, f"row {rows[0]} is {what} ({counted(len(rows), 'such row')}). {remedy}")
     return floats

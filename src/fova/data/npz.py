@@ -68,13 +68,15 @@ def _write_whole(arrays: Mapping[str, NDArray[Any]], file: Path) -> None:
     """Write beside the file, then move: a reader never sees half of it. The same arrays give the same bytes."""
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.unfinished")
     try:
-        with decoding(file, "", "Write to a folder that exists and may be written to."):
-            with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name, array in arrays.items():
-                    member = zipfile.ZipInfo(f"{name}.npy")  # unlike numpy.savez, without the time of day
-                    member.compress_type = zipfile.ZIP_DEFLATED
-                    with archive.open(member, "w", force_zip64=True) as stream:
-                        np.lib.format.write_array(stream, array, allow_pickle=False)
-            unfinished.replace(file)
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in arrays.items():
+                member = zipfile.ZipInfo(f"{name}.npy")  # unlike numpy.savez, without the time of day
+                member.compress_type = zipfile.ZIP_DEFLATED
+                with archive.open(member, "w", force_zip64=True) as stream:
+                    np.lib.format.write_array(stream, array, allow_pickle=False)
+        unfinished.replace(file)
+    except OSError as error:
+        remedy = "Name a file in a folder that exists and that you may write to."
+        raise fault(file, "", f"cannot be written ({error.strerror}). {remedy}") from error
     finally:
         unfinished.unlink(missing_ok=True)

@@ -1,11 +1,10 @@
-"""A table of logged steps, one per row, and where it falls into episodes.
+"""A table of logged steps, one per row: the shape into which every reader brings what it found.
 
-NPZ, HDF5 and Parquet files all hold such a table. Their readers name the columns; this room decides what is an
-episode. A row that has to be left out, and any other decision a person should know of, is said in a note.
-No file is opened here.
+A reader names the columns; here they are checked, put in order and joined. Any decision on the way that a
+person should know of is said in a note. No file is opened here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fova.data.fields import bounds, fault, flags, matrix, same_rows, vector, within
-from fova.data.transitions import Episode, Floats
+from fova.data.fields import bounds, counted, fault, flags, labels, matrix, same_rows, vector, whole_numbers, within
+from fova.data.transitions import Floats
 
 Flags = NDArray[np.bool_]
 
@@ -24,24 +23,26 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "observations": ("observations", "observation"),
     "actions": ("actions", "action"),
     "terminals": ("terminals", "terminal", "terminations", "terminated"),
-    "timeouts": ("timeouts", "timeout", "truncations", "truncated", "truncateds"),
+    "timeouts": ("timeouts", "timeout", "truncations", "truncated"),
     "next_observations": ("next_observations", "next_observation"),
-    "episodes": ("episodes", "episode", "episode_id", "episode_ids"),
-    "steps": ("steps", "step", "timestep", "timesteps"),
+    "episodes": ("episodes", "episode", "episode_id"),
+    "steps": ("steps", "step"),
     "action_low": ("action_low",),
     "action_high": ("action_high",),
 }
 REQUIRED = ("rewards", "observations", "actions", "terminals")
 
-
-@dataclass(frozen=True)
-class Recording:
-    """What a reader hands over."""
-
-    episodes: list[Episode]
-    notes: tuple[str, ...] = ()
-    action_low: Floats | None = None  # [action], as declared in the file
-    action_high: Floats | None = None
+# How each column is checked.
+CHECKS: dict[str, Callable[[Any, str | Path, str], NDArray[Any]]] = {
+    "rewards": vector,
+    "observations": matrix,
+    "actions": matrix,
+    "terminals": flags,
+    "timeouts": flags,
+    "next_observations": matrix,
+    "episodes": labels,
+    "steps": whole_numbers,
+}
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,24 @@ class Table:
     actions: Floats  # [rows, action]
     rewards: Floats  # [rows]
     terminals: Flags  # [rows] the task ended with this step
-    timeouts: Flags | None  # [rows] the episode was cut off after this step
+    timeouts: Flags | None  # [rows] the episode broke off after this step; None if the file does not say
     next_observations: Floats | None  # [rows, observation]
-    breaks: Flags  # [rows] another episode follows for a reason that is no flag: its number, its file, a gap
-    action_low: Floats | None = None
+    action_low: Floats | None = None  # [action], as declared in the file
     action_high: Floats | None = None
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rewards)
 
-    def noting(self, notes: Sequence[str]) -> "Table":
+    def noting(self, notes: Iterable[str]) -> "Table":
+        """The same table with more said about it."""
         return replace(self, notes=(*self.notes, *notes))
+
+    def __getitem__(self, rows: NDArray[Any]) -> "Table":
+        """The rows that a mask keeps, or all of them in another order."""
+        columns = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
+        chosen = {name: getattr(self, name) for name in columns if getattr(self, name) is not None}
+        return replace(self, **{name: values[rows] for name, values in chosen.items()})
 
 
 # --- Naming ------------------------------------------------------------------------------------------------
@@ -97,8 +104,7 @@ def unused(names: Iterable[str], found: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _remedy(field: str, there: set[str]) -> str:
-    listed = ", ".join(sorted(there)[:12]) or "nothing"
-    remedy = f"The file has: {listed}."
+    remedy = f"The file has: {', '.join(sorted(there)[:12]) or 'nothing'}."
     if field == "terminals":
         also = " ('dones' mixes endings with time-outs; tell them apart.)" if there & {"done", "dones"} else ""
         return f"{remedy} Add 1 where the task itself ended and 0 elsewhere (all 0 if it never ends).{also}"
@@ -111,123 +117,119 @@ def _remedy(field: str, there: set[str]) -> str:
 def table(columns: Mapping[str, Any], found: Mapping[str, str], file: str | Path) -> Table:
     """Check the columns {field: values}, complaining in the file's own names, and lay them out as a table."""
     name = {field: found.get(field, field) for field in SPELLINGS}
-    rewards = vector(columns["rewards"], file, name["rewards"])
-    observations = matrix(columns["observations"], file, name["observations"])
-    actions = matrix(columns["actions"], file, name["actions"])
-    terminals = flags(columns["terminals"], file, name["terminals"])
-    timeouts = flags(columns["timeouts"], file, name["timeouts"]) if "timeouts" in columns else None
-    following = None
-    if "next_observations" in columns:
-        following = matrix(columns["next_observations"], file, name["next_observations"])
-        if following.shape[1] != observations.shape[1]:
-            given = f"has {following.shape[1]} columns, but {name['observations']} has {observations.shape[1]}"
-            raise fault(file, name["next_observations"], f"{given}. Both describe the same state.")
-    elif len(observations) == len(rewards) + 1 and len(rewards):
-        _refuse_inner_endings(terminals, timeouts, name, file)
-        observations, following = observations[:-1], observations[1:]
-    lengths = {
-        name["rewards"]: len(rewards),
-        name["observations"]: len(observations),
-        name["actions"]: len(actions),
-    }
-    lengths[name["terminals"]] = len(terminals)
-    lengths |= {name["timeouts"]: len(timeouts)} if timeouts is not None else {}
-    lengths |= {name["next_observations"]: len(following)} if following is not None else {}
-    same_rows(lengths, file)
-    if not len(rewards):
+    read = {field: CHECKS[field](columns[field], file, name[field]) for field in CHECKS if field in columns}
+    if "next_observations" not in read and len(read["observations"]) == len(read["rewards"]) + 1:
+        _split_final_observation(read, name, file)
+    same_rows({name[field]: len(values) for field, values in read.items()}, file)
+    if not len(read["rewards"]):
         raise fault(file, name["rewards"], "is empty: there is not one step. Leave this file out.")
+    _same_columns(read, name, file)
     low = high = None
     if "action_low" in columns:
-        low, high = bounds(columns["action_low"], columns["action_high"], actions.shape[1], file)
-        within(actions, low, high, file, name["actions"])
-    breaks = np.zeros(len(rewards), bool)
-    return Table(observations, actions, rewards, terminals, timeouts, following, breaks, low, high)
+        low, high = bounds(columns["action_low"], columns["action_high"], read["actions"].shape[1], file)
+        within(read["actions"], low, high, file, name["actions"])
+    rows = Table(
+        observations=read["observations"],
+        actions=read["actions"],
+        rewards=read["rewards"],
+        terminals=read["terminals"],
+        timeouts=read.get("timeouts"),
+        next_observations=read.get("next_observations"),
+        action_low=low,
+        action_high=high,
+    )
+    return _in_order(rows, read.get("episodes"), read.get("steps"), name, file)
 
 
-def _refuse_inner_endings(
-    terminals: Flags, timeouts: Flags | None, name: Mapping[str, str], file: str | Path
-) -> None:
+def _split_final_observation(read: dict[str, Any], name: Mapping[str, str], file: str | Path) -> None:
     """One observation more than steps is the layout of a single episode, its final observation included."""
-    for field, values in (("terminals", terminals), ("timeouts", timeouts)):
-        if values is not None and values[:-1].any():
-            row = int(np.flatnonzero(values[:-1])[0])
+    for field in ("terminals", "timeouts"):
+        inner = np.flatnonzero(read.get(field, np.zeros(0))[:-1])
+        if len(inner):
             raise fault(
                 file,
                 name[field],
-                f"row {row} ends an episode, but {name['observations']} has one row more than {name['rewards']}, "
-                "which is only clear for a single episode. Store one file per episode, or next_observations.",
+                f"row {inner[0]} ends an episode, but {name['observations']} has one row more than "
+                f"{name['rewards']}, which is only clear for a single episode. Store one file per episode, or "
+                "next_observations.",
             )
+    observations = read["observations"]
+    read |= {"observations": observations[:-1], "next_observations": observations[1:]}
 
 
-# --- Cutting -----------------------------------------------------------------------------------------------
+def _same_columns(read: Mapping[str, Any], name: Mapping[str, str], file: str | Path) -> None:
+    expected = read["observations"].shape[1]
+    given = read["next_observations"].shape[1] if "next_observations" in read else expected
+    if given != expected:
+        problem = f"has {given} columns, but {name['observations']} has {expected}. Both describe the same state."
+        raise fault(file, name["next_observations"], problem)
 
 
-def cut(table: Table, file: str | Path) -> Recording:
-    """Cut a table into episodes. Every row ends up in one, or is counted in a note that says why not."""
-    ends, notes = _ends(table)
-    last = np.flatnonzero(ends)
-    first = np.concatenate([[0], last[:-1] + 1])
-    episodes = [_episode(table, start, stop) for start, stop in zip(first.tolist(), last.tolist())]
-    if table.next_observations is None:
-        notes += _notes_on_missing_observations(table, ends)
-    episodes = [episode for episode in episodes if len(episode)]
-    if not episodes:
-        raise fault(file, "next_observations", "is missing, and without it not one whole step is left. Add it.")
-    return Recording(episodes, (*table.notes, *notes), table.action_low, table.action_high)
-
-
-def _ends(table: Table) -> tuple[Flags, list[str]]:
-    notes = []
-    ends = table.terminals | table.breaks
-    if table.timeouts is not None:
-        ends |= table.timeouts
-    elif table.next_observations is None and not table.breaks.any():
-        notes.append(
-            "The file has neither timeouts nor next_observations, so an episode that ran out of time cannot be "
-            "told from one that goes on: only terminals end an episode here. Add timeouts if there are others."
-        )
-    ends[-1] = True
-    if table.next_observations is not None:
-        jumps = ~_continues(table.next_observations, table.observations) & ~ends
-        if jumps.any():
-            notes.append(
-                f"{jumps.sum()} rows lead to another observation than the next row holds, though no ending is "
-                f"marked (first: row {np.flatnonzero(jumps)[0]}): the episode is taken to be cut off there."
-            )
-        ends |= jumps
-    return ends, notes
-
-
-def _continues(following: Floats, observations: Floats) -> Flags:
-    """Where the next row starts from the observation that this row led to, up to rounding in the file."""
-    same = np.isclose(following[:-1], observations[1:], rtol=1e-4, atol=1e-5).all(axis=1)
-    return np.append(same, True)
-
-
-def _episode(table: Table, first: int, last: int) -> Episode:
-    """The episode in rows first..last, without its last step if nobody knows where that led."""
-    rows = slice(first, last + 1)
-    observations, terminated = table.observations[rows], bool(table.terminals[last])
-    if table.next_observations is not None:
-        observations = np.concatenate([observations, table.next_observations[last:][:1]])
-    elif terminated:  # nothing is bootstrapped from s' here, so the last observation may stand in for it
-        observations = np.concatenate([observations, observations[-1:]])
+def _in_order(
+    rows: Table,
+    episodes: NDArray[np.int64] | None,
+    steps: NDArray[np.int64] | None,
+    name: Mapping[str, str],
+    file: str | Path,
+) -> Table:
+    """Put rows in the order of their episode and step numbers, and break where either does not go on."""
+    if episodes is None and steps is None:
+        return rows
+    if episodes is not None:
+        order = np.lexsort((steps, episodes)) if steps is not None else np.argsort(episodes, kind="stable")
+        if (np.diff(order) != 1).any():
+            by = name["episodes"] + (f" and {name['steps']}" if steps is not None else "")
+            rows = rows[order].noting([f"The rows were not in order and were sorted by {by}."])
+        episodes, steps = episodes[order], steps[order] if steps is not None else None
+        breaks = np.diff(episodes) != 0
     else:
-        rows = slice(first, last)
-    return Episode(observations, table.actions[rows], table.rewards[rows], terminated)
+        breaks = np.zeros(len(rows) - 1, bool)
+    if steps is not None:
+        same = np.flatnonzero(~breaks & (np.diff(steps) == 0))
+        if len(same):
+            twice = f"step {steps[same[0]]} occurs twice in one episode"
+            raise fault(file, name["steps"], f"{twice}. Number the steps of each episode 0, 1, 2 and so on.")
+        gaps = ~breaks & (np.diff(steps) != 1)
+        if episodes is not None and gaps.any():
+            number = counted(int(gaps.sum()), "place")
+            rows = rows.noting([f"Steps are missing in {number}: the episode is taken to break off there."])
+        breaks |= gaps
+    broken = np.append(breaks, True)
+    return replace(rows, timeouts=broken if rows.timeouts is None else rows.timeouts | broken)
 
 
-def _notes_on_missing_observations(table: Table, ends: Flags) -> list[str]:
-    ended, cut_off = int((ends & table.terminals).sum()), int((ends & ~table.terminals).sum())
-    notes = []
-    if cut_off:
-        notes.append(
-            f"{cut_off} last steps of episodes that were cut off have no next observation in the file and were "
-            "left out."
-        )
-    if ended:
-        notes.append(
-            f"{ended} last steps of episodes that ended have no next observation in the file; their own "
-            "observation stands in for it (no value is bootstrapped from it)."
-        )
-    return notes
+# --- Joining -----------------------------------------------------------------------------------------------
+
+
+def joined(tables: Sequence[Table], files: Sequence[str | Path]) -> Table:
+    """Tables laid end to end. No episode goes on from one file into the next."""
+    first = tables[0]
+    for each, file in zip(tables, files):
+        for field in ("observations", "actions"):
+            given, expected = getattr(each, field).shape[1], getattr(first, field).shape[1]
+            if given != expected:
+                raise fault(file, field, f"has {given} columns, but {files[0]} has {expected}. Keep one task here.")
+        if (each.next_observations is None) != (first.next_observations is None):
+            there, lacking = (files[0], file) if each.next_observations is None else (file, files[0])
+            raise fault(lacking, "next_observations", f"is missing, though {there} has it. Make the files alike.")
+        for field in ("action_low", "action_high"):
+            if not np.array_equal(getattr(each, field), getattr(first, field)):
+                raise fault(file, field, f"is not declared as in {files[0]}. Make the files alike.")
+    following = [each.next_observations for each in tables if each.next_observations is not None]
+    return Table(
+        observations=np.concatenate([each.observations for each in tables]),
+        actions=np.concatenate([each.actions for each in tables]),
+        rewards=np.concatenate([each.rewards for each in tables]),
+        terminals=np.concatenate([each.terminals for each in tables]),
+        timeouts=np.concatenate([_broken_off(each) for each in tables]),
+        next_observations=np.concatenate(following) if following else None,
+        action_low=first.action_low,
+        action_high=first.action_high,
+        notes=tuple(dict.fromkeys(note for each in tables for note in each.notes)),
+    )
+
+
+def _broken_off(rows: Table) -> Flags:
+    timeouts = np.zeros(len(rows), bool) if rows.timeouts is None else rows.timeouts.copy()
+    timeouts[-1] = True
+    return timeouts

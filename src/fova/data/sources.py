@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fova.data import npz
+from fova.data.cutting import cut
 from fova.data.fields import fault
-from fova.data.rows import Recording, cut
+from fova.data.rows import Table
 from fova.data.transitions import Floats, Transitions, from_episodes
 from fova.errors import FovaError
 
@@ -30,16 +31,16 @@ class Source:
 
 def load(name: str | Path) -> Source:
     """Read a dataset in any format we know. Whatever is wrong with it comes as one FovaError."""
-    format, read = _reader(str(name))
-    recording = read()
-    transitions = from_episodes(recording.episodes)
-    return Source(str(name), format, transitions, recording.notes, recording.action_low, recording.action_high)
+    kind, read = _reader(str(name))
+    rows = read()
+    episodes, notes = cut(rows, name)
+    return Source(str(name), kind, from_episodes(episodes), notes, rows.action_low, rows.action_high)
 
 
-def _reader(name: str) -> tuple[str, Callable[[], Recording]]:
+def _reader(name: str) -> tuple[str, Callable[[], Table]]:
     file = Path(name)
     if not file.exists():
         raise FovaError(f"There is no file or folder {name!r}. Check the spelling and the current directory.")
     if file.suffix.lower() == ".npz":
-        return "NPZ", lambda: cut(npz.read_table(file), file)
+        return "NPZ", lambda: npz.read_table(file)
     raise fault(file, "", f"has the ending {file.suffix!r}, which is no format we know. Known: .npz.")

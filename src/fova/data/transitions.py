@@ -3,7 +3,8 @@
 A transition is (s, a, r, s', a', terminal, has_next_action). Two endings are told apart:
 - terminal: the task itself ended, so nothing follows and the bootstrap is cut;
 - truncated: time or the record ran out. The task goes on, so the bootstrap does too, but the data holds no a'.
-`has_next_action` is 0 in the last row of every episode; a' is never borrowed from the next one.
+`has_next_action` is 0 in the last row of every episode; a' is never borrowed from the next one. (A piece cut
+out of an episode keeps the true a' of its last row.)
 
 No file, network or algorithm is touched here.
 """
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from fova.errors import FovaError
 
 Floats = NDArray[np.float32]
+TOLERANCE = 1e-4  # how far an action may pass its bound by rounding
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Transitions:
 
     def __getitem__(self, rows: slice) -> "Transitions":
         """A contiguous piece. Its last row ends an episode by truncation if the piece cuts one short."""
+        if not isinstance(rows, slice) or rows.step not in (None, 1):
+            raise TypeError(f"Transitions are cut into contiguous pieces, as in data[10:20]; got data[{rows!r}].")
         piece = Transitions(**{f.name: getattr(self, f.name)[rows].copy() for f in fields(self)})
         if len(piece):
             piece.episode_ends[-1] = True
@@ -59,8 +63,26 @@ class Transitions:
         """The undiscounted return of each episode (for a piece: of what the piece holds of it)."""
         if not len(self):
             return np.zeros(0)
-        starts = np.concatenate([[0], np.flatnonzero(self.episode_ends)[:-1] + 1])
-        return np.add.reduceat(self.rewards.astype(np.float64), starts)
+        return np.add.reduceat(self.rewards.astype(np.float64), self._episode_starts())
+
+    def episode_lengths(self) -> NDArray[np.int64]:
+        """The number of steps of each episode."""
+        return np.diff(np.append(self._episode_starts(), len(self)))
+
+    def episodes(self) -> list[Episode]:
+        """The episodes these rows were laid out from: `from_episodes(data.episodes())` gives `data` again."""
+        return [
+            Episode(
+                observations=np.concatenate([self.observations[rows], self.next_observations[rows][-1:]]),
+                actions=self.actions[rows],
+                rewards=self.rewards[rows],
+                terminated=bool(self.terminals[rows][-1]),
+            )
+            for rows in map(slice, self._episode_starts(), np.append(self._episode_starts()[1:], len(self)))
+        ]
+
+    def _episode_starts(self) -> NDArray[np.int64]:
+        return np.flatnonzero(np.concatenate([[True], self.episode_ends])[: len(self)])
 
 
 def from_episodes(episodes: Iterable[Episode]) -> Transitions:
@@ -68,6 +90,7 @@ def from_episodes(episodes: Iterable[Episode]) -> Transitions:
     episodes = [episode for episode in episodes if len(episode)]
     if not episodes:
         raise FovaError("There is no data: not one episode with at least one step.")
+    _refuse_misshapen(episodes)
     last = np.zeros(sum(map(len, episodes)), dtype=bool)
     last[np.cumsum([len(episode) for episode in episodes]) - 1] = True
     terminals = np.zeros(len(last), np.float32)
@@ -89,9 +112,32 @@ def from_episodes(episodes: Iterable[Episode]) -> Transitions:
 
 def join(pieces: Sequence[Transitions]) -> Transitions:
     """Several pieces of data as one."""
+    if not pieces:
+        raise FovaError("There is no data to join: not one piece was given.")
+    for number, piece in enumerate(pieces):
+        for name in ("observations", "actions"):
+            given, expected = getattr(piece, name).shape[1], getattr(pieces[0], name).shape[1]
+            if given != expected:
+                raise FovaError(
+                    f"{name}: piece {number} has {given} columns, but piece 0 has {expected}. "
+                    "Join data of one task only."
+                )
     return Transitions(
         **{f.name: np.concatenate([getattr(p, f.name) for p in pieces]) for f in fields(Transitions)}
     )
+
+
+def _refuse_misshapen(episodes: Sequence[Episode]) -> None:
+    observation, action = np.shape(episodes[0].observations)[1:], np.shape(episodes[0].actions)[1:]
+    for number, episode in enumerate(episodes):
+        steps = len(episode)
+        for name, expected in (("observations", (steps + 1, *observation)), ("actions", (steps, *action))):
+            given = np.shape(getattr(episode, name))
+            if given != expected or len(given) != 2:
+                raise FovaError(
+                    f"{name}: episode {number} has shape {given} with {steps} rewards, but (rows, columns) = "
+                    f"{expected} is needed: one action per step, one observation more, of one size throughout."
+                )
 
 
 def _stack(parts: Iterable[ArrayLike]) -> Floats:
@@ -132,7 +178,7 @@ def _shape_problems(data: Transitions, observation_size: int | None, action_size
             axes = "rows, columns" if wanted == 2 else "rows"
             yield f"{field.name}: has shape {values.shape}, but ({axes}) is needed."
         elif len(values) != rows:
-            yield f"{field.name}: has {len(values)} rows, but rewards has {rows}. Give every field one row per step."
+            yield f"{field.name}: has {len(values)} rows, but rewards has {rows}. Give each field one row per step."
         elif wanted == 2 and values.shape[1] == 0:
             yield f"{field.name}: has no columns."
     if rows == 0:
@@ -149,31 +195,46 @@ def _shape_problems(data: Transitions, observation_size: int | None, action_size
 def _value_problems(data: Transitions, low: NDArray, high: NDArray) -> Iterable[str]:
     for field in fields(data):
         values = getattr(data, field.name)
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            bad = ~np.isfinite(values if values.ndim == 1 else values.sum(axis=1, dtype=np.float64))
-            rows = np.flatnonzero(bad)
-            if not len(rows):  # opposite infinities never cancel, but a float64 sum of finite rows is finite
-                rows = np.flatnonzero(~np.isfinite(values).all(axis=-1))
+        rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+        if len(rows):
             yield (
                 f"{field.name}: row {rows[0]} is NaN or infinite ({len(rows)} such rows). "
                 "Remove those episodes or repair the log."
             )
-    for field_name in ("actions", "next_actions"):
-        values = getattr(data, field_name)
-        with np.errstate(invalid="ignore"):
-            outside = ((values < low - 1e-4) | (values > high + 1e-4)).any(axis=1)
-        if field_name == "next_actions":
+    yield from _bound_problems(data, low, high)
+    for name in ("terminals", "has_next_action"):
+        values = getattr(data, name)
+        wrong = np.flatnonzero(~np.isin(values, (0, 1)) & np.isfinite(values))
+        if len(wrong):
+            yield f"{name}: row {wrong[0]} holds {values[wrong[0]]:g}; only 0 and 1 have a meaning here."
+    going_on = np.flatnonzero((data.terminals == 1) & ~data.episode_ends.astype(bool))
+    if len(going_on):
+        yield (
+            f"terminals: the task ends in row {going_on[0]}, but by episode_ends its episode goes on "
+            f"({len(going_on)} such rows). Mark the row as the last of its episode."
+        )
+    if not data.episode_ends[-1]:
+        yield f"episode_ends: the last row, {len(data) - 1}, is not marked. The data ends there, so mark it."
+
+
+def _bound_problems(data: Transitions, low: NDArray, high: NDArray) -> Iterable[str]:
+    columns = data.actions.shape[1]
+    for name, bound in (("action_low", low), ("action_high", high)):
+        if bound.shape not in ((), (1,), (columns,)):
+            yield f"{name}: has shape {bound.shape}, but there are {columns} action columns. Give one or {columns}."
+            return
+    for name in ("actions", "next_actions"):
+        values = getattr(data, name)
+        excess = np.maximum(low - values, values - high)  # NaN where the action is: reported already
+        outside = (excess > TOLERANCE).any(axis=1)
+        if name == "next_actions":
             outside &= data.has_next_action > 0
         if outside.any():
             row = int(np.flatnonzero(outside)[0])
-            worst = values[row][np.argmax(np.maximum(low - values[row], values[row] - high))]
+            column = int(np.nanargmax(excess[row]))
+            lowest, highest = (np.broadcast_to(bound, (columns,))[column] for bound in (low, high))
             yield (
-                f"{field_name}: row {row} holds {worst:g}, outside the declared bounds "
-                f"[{np.min(low):g}, {np.max(high):g}] ({int(outside.sum())} such rows). "
+                f"{name}: row {row} holds {values[row, column]:g}, outside the declared bounds "
+                f"[{lowest:g}, {highest:g}] ({int(outside.sum())} such rows). "
                 "Declare the true bounds (--action-low, --action-high) or rescale the actions."
             )
-    for field_name in ("terminals", "has_next_action"):
-        values = getattr(data, field_name)
-        wrong = np.flatnonzero(~np.isin(values, (0, 1)) & np.isfinite(values))
-        if len(wrong):
-            yield f"{field_name}: row {wrong[0]} holds {values[wrong[0]]:g}; only 0 and 1 have a meaning here."
