@@ -48,13 +48,11 @@ def decoding(file: str | Path, field: str, remedy: str) -> Iterator[None]:
         raise fault(file, field, f"cannot be read ({reason}). {remedy}") from error
 
 
-def refuse_bombs(file: Path, declared_bytes: int) -> None:
+def refuse_bombs(file: Path, field: str, declared_bytes: int) -> None:
     """Stop before unpacking a file that claims to hold far more than its size allows."""
     if declared_bytes > LARGEST_UNPACKING * max(file.stat().st_size, SMALLEST_FILE):
-        size = f"{file.stat().st_size:,} bytes on disk, {declared_bytes:,} declared"
-        raise fault(
-            file, "", f"declares more data than it can hold ({size}). It is damaged: fetch or write it again."
-        )
+        size = f"{declared_bytes:,} bytes in a file of {file.stat().st_size:,}"
+        raise fault(file, field, f"declares more data than can be there ({size}). Fetch or write the file again.")
 
 
 def matrix(values: Any, file: str | Path, field: str) -> Floats:

@@ -1,20 +1,30 @@
 """Where a client's data comes from: one name in, checked transitions out.
 
-    load("logs/ward-3.npz")            a file, by its ending
-Every reader yields episodes and says in notes what it had to leave out; from there on there is one path.
-Actions are not rescaled here. Nothing is ever fetched from a network unless it is asked for.
+    load("logs/ward-3.npz")        a file, by its ending: .npz, .hdf5 or .h5 (D4RL's layout), .parquet
+    load("logs/ward-3")            a folder of such files, one per episode, or a Minari dataset's folder
+    load("hopper/expert-v0")       a Minari dataset by its id
+Every format is read as a table of steps and then takes one path: cut into episodes, laid out as transitions.
+Actions are not rescaled. Nothing is fetched from a network unless it is asked for.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from fova.data import npz
+from fova.data import d4rl_hdf5, episode_folder, minari_store, npz, parquet
 from fova.data.cutting import cut
-from fova.data.fields import fault
+from fova.data.fields import decoding, fault
 from fova.data.rows import Table
 from fova.data.transitions import Floats, Transitions, from_episodes
 from fova.errors import FovaError
+
+READERS: dict[str, tuple[str, Callable[[Path], Table]]] = {
+    ".npz": ("NPZ", npz.read_table),
+    ".hdf5": ("D4RL HDF5", d4rl_hdf5.read_table),
+    ".h5": ("D4RL HDF5", d4rl_hdf5.read_table),
+    ".parquet": ("Parquet", parquet.read_table),
+}
 
 
 @dataclass(frozen=True)
@@ -24,23 +34,39 @@ class Source:
     name: str  # the file or dataset as it was given
     format: str
     transitions: Transitions
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # rows that were left out and why, and other decisions of the reader
     action_low: Floats | None = None  # [action], as declared in the file, or None
     action_high: Floats | None = None
 
 
-def load(name: str | Path) -> Source:
-    """Read a dataset in any format we know. Whatever is wrong with it comes as one FovaError."""
-    kind, read = _reader(str(name))
+def load(name: str | Path, download: bool = False) -> Source:
+    """Read a dataset in any format we know. Whatever is wrong with it comes as one FovaError.
+
+    `download` allows a Minari dataset that is not on this machine to be fetched.
+    """
+    kind, read = _reader(str(name), download)
     rows = read()
     episodes, notes = cut(rows, name)
     return Source(str(name), kind, from_episodes(episodes), notes, rows.action_low, rows.action_high)
 
 
-def _reader(name: str) -> tuple[str, Callable[[], Table]]:
-    file = Path(name)
-    if not file.exists():
-        raise FovaError(f"There is no file or folder {name!r}. Check the spelling and the current directory.")
-    if file.suffix.lower() == ".npz":
-        return "NPZ", lambda: npz.read_table(file)
-    raise fault(file, "", f"has the ending {file.suffix!r}, which is no format we know. Known: .npz.")
+def _reader(name: str, download: bool) -> tuple[str, Callable[[], Table]]:
+    """The format of what a name stands for, and how to read it."""
+    with decoding(name, "", "Check the spelling of the path."):
+        path = Path(name).expanduser()
+        is_folder, is_there = path.is_dir(), path.exists()
+        is_minari = is_folder and minari_store.is_dataset(path)
+    if is_minari:
+        return "Minari", partial(minari_store.read_table, path)
+    if is_folder:
+        readers = {ending: read for ending, (_, read) in READERS.items()}
+        return "folder of episodes", partial(episode_folder.read_table, path, readers)
+    if is_there:
+        if path.suffix.lower() not in READERS:
+            known = ", ".join(READERS)
+            raise fault(path, "", f"ends in {path.suffix!r}, which is no format we know. Known: {known}.")
+        kind, read = READERS[path.suffix.lower()]
+        return kind, partial(read, path)
+    if minari_store.looks_like_id(name):
+        return "Minari", lambda: minari_store.read_table(minari_store.find(name, download))
+    raise FovaError(f"There is no file or folder {name!r}. Check the spelling and the current directory.")

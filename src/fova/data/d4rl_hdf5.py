@@ -1,0 +1,68 @@
+"""D4RL's HDF5 files as downloaded: one row per step in the root group, extras under `infos/` and `metadata/`.
+
+Older files hold no next_observations; files of maze2d have three oddities, which are mended or named here:
+- the recording script writes into `terminals` where the planner drew a new goal, though the task never ends
+  (the published files have `timeouts` there instead);
+- the script does not take up the new observation when it draws a new goal, so the first row after that
+  repeats the observation before it, while the action led on from another state;
+- rewards were computed afterwards from the observation before the action, not from the one it led to.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from fova.data.fields import counted, decoding, fault, refuse_bombs
+from fova.data.rows import Table, spelled, table, unused
+
+REMEDY = "It is damaged or no HDF5 file: fetch or write it again."
+MAZE_OBSERVATION = 4  # position and velocity in the plane
+
+
+def read_table(file: Path) -> Table:
+    """The steps in one HDF5 file."""
+    with decoding(file, "", REMEDY):
+        store = h5py.File(file, "r")
+    with store:
+        with decoding(file, "", REMEDY):
+            names = list(store.keys())
+            has_goals = "infos/goal" in store
+        found = spelled(names, file)
+        columns = {field: _read(store, name, file) for field, name in found.items()}
+    rows = table(columns, found, file).noting(unused(set(names) - {"infos", "metadata"}, found))
+    if has_goals and rows.observations.shape[1] == MAZE_OBSERVATION:
+        rows = _mended_maze2d(rows)
+    return rows
+
+
+def _read(store: h5py.File, name: str, file: Path) -> np.ndarray:
+    with decoding(file, name, "Fetch or write the file again."):
+        dataset = store[name]
+        if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
+            raise fault(file, name, "is not an array. Store one row per step.")
+        refuse_bombs(file, name, dataset.nbytes)
+        return dataset[()]
+
+
+def _mended_maze2d(rows: Table) -> Table:
+    notes = [
+        "maze2d: rewards belong to the observation before the action, one step earlier than the environment gives "
+        "them; they are kept as they are."
+    ]
+    if rows.timeouts is None and rows.terminals.any():
+        rows = replace(rows, timeouts=rows.terminals, terminals=np.zeros(len(rows), bool))
+        notes.append(
+            "maze2d: terminals mark where the planner drew a new goal, though the task never ends; they are read "
+            "as timeouts."
+        )
+    if rows.timeouts is not None and rows.next_observations is None:
+        repeats = rows.timeouts[:-1] & (rows.observations[1:] == rows.observations[:-1]).all(axis=1)
+        if repeats.any():
+            rows = rows[np.append(True, ~repeats)]
+            notes.append(
+                f"maze2d: left out {counted(int(repeats.sum()), 'first step')} after a new goal, because the file "
+                "repeats the observation before instead of the one acted on."
+            )
+    return rows.noting(notes)

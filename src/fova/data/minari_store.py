@@ -1,0 +1,259 @@
+"""Minari datasets on this machine, read and written through `minari`. Needs it: pip install 'fova[minari]'.
+
+A dataset is named by its id (`hopper/expert-v0`, looked up where Minari keeps its datasets) or by its folder. A
+download happens only when it is asked for, and no environment is ever built from a dataset's metadata.
+"""
+
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fova.data.fields import decoding, fault, refuse_bombs
+from fova.data.rows import Table, joined, table
+from fova.data.transitions import Episode, Transitions
+from fova.errors import FovaError
+
+if TYPE_CHECKING:
+    import gymnasium
+    import minari
+
+REMEDY = "It is damaged or was not written by Minari: fetch or write the dataset again."
+ID = re.compile(r"[\w-]+(/[\w-]+)*-v\d+")
+
+
+def looks_like_id(name: str) -> bool:
+    """Whether a name can be a Minari id: words parted by slashes, with a version at the end."""
+    return ID.fullmatch(name) is not None
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder holds a Minari dataset."""
+    return _data_folder(folder) is not None
+
+
+# --- Reading -----------------------------------------------------------------------------------------------
+
+
+def find(dataset_id: str, download: bool = False) -> Path:
+    """The folder of a dataset, fetched from Minari's server if it is not here and `download` is given."""
+    library = _minari()
+    folder = library.storage.get_dataset_path(dataset_id)
+    if not is_dataset(folder) and download:
+        with decoding(dataset_id, "", "Check the id and the connection."):
+            library.download_dataset(dataset_id)
+    if not is_dataset(folder):
+        raise FovaError(
+            f"There is no file {dataset_id!r} here, nor a Minari dataset of that name in {folder.parent}. Check "
+            "the spelling, or ask for it to be downloaded (download=True; --download on the command line)."
+        )
+    return folder
+
+
+def read_table(folder: Path) -> Table:
+    """The steps of all episodes of the Minari dataset in a folder."""
+    library = _minari()
+    data = _data_folder(folder)
+    if data is None:
+        raise fault(folder, "metadata.json", f"is missing. {REMEDY}")
+    _check_metadata(data, folder)
+    with decoding(folder, "", REMEDY):
+        dataset = library.MinariDataset(data)
+    notes = _check_observation_space(dataset.observation_space, folder)
+    bounds = _bounds(dataset.action_space, folder)
+    tables, labels = [], []
+    for number, episode in enumerate(_episodes(dataset, folder)):
+        label = f"{folder}: episode {number}"
+        if np.size(episode.rewards):
+            tables.append(_episode_table(episode, bounds, label))
+            labels.append(label)
+    if not tables:
+        raise fault(folder, "rewards", "is empty in every episode: there is not one step. Leave this dataset out.")
+    return joined(tables, labels).noting(notes)
+
+
+def _minari() -> Any:
+    try:
+        import minari
+    except ImportError as error:
+        raise FovaError("Minari datasets need minari. Install it: pip install 'fova[minari]'") from error
+    return minari
+
+
+def _data_folder(folder: Path) -> Path | None:
+    """Minari keeps a dataset's files in `data`; people name that folder or the one above."""
+    return next((f for f in (folder / "data", folder) if (f / "metadata.json").is_file()), None)
+
+
+def _check_metadata(data: Path, folder: Path) -> None:
+    """Refuse metadata that would lead Minari to build an environment, or to read far more than there is."""
+    with decoding(folder, "metadata.json", REMEDY):
+        metadata = json.loads((data / "metadata.json").read_text(encoding="utf-8"))
+    if not isinstance(metadata, dict):
+        raise fault(folder, "metadata.json", f"holds no table of names and values. {REMEDY}")
+    kinds = {"dataset_id": str, "observation_space": str, "action_space": str, "total_episodes": int}
+    for field, kind in kinds.items():
+        if not isinstance(metadata.get(field), kind):
+            given = repr(metadata[field])[:80] if field in metadata else "missing"
+            raise fault(folder, field, f"is {given} in metadata.json, but {kind.__name__} is needed. {REMEDY}")
+    if metadata["total_episodes"] < 1:
+        raise fault(folder, "total_episodes", "is not 1 or more: there is no episode. Leave this dataset out.")
+    if metadata.get("data_format") == "hdf5":
+        _check_sizes(data / "main_data.hdf5", metadata["total_episodes"], folder)
+
+
+def _check_sizes(file: Path, episodes: int, folder: Path) -> None:
+    sizes: list[int] = []
+    with decoding(folder, file.name, REMEDY), h5py.File(file, "r") as store:
+        store.visititems(lambda _, item: sizes.append(item.nbytes) if isinstance(item, h5py.Dataset) else None)
+        held = len(store)
+    refuse_bombs(file, "", sum(sizes))
+    if episodes > held:
+        raise fault(folder, "total_episodes", f"is {episodes:,}, but {file.name} holds {held:,}. {REMEDY}")
+
+
+def _check_observation_space(space: "gymnasium.Space", folder: Path) -> list[str]:
+    from gymnasium import spaces
+
+    parts = space.spaces if isinstance(space, spaces.Dict) else {"observations": space}
+    for name, part in parts.items():
+        if not isinstance(part, spaces.Box) or len(part.shape) != 1:
+            raise fault(
+                folder, "observation_space", f"{name} is {part}, but vectors (a Box with one axis) are needed."
+            )
+    if isinstance(space, spaces.Dict):
+        return [f"Observations are these parts, laid end to end: {', '.join(parts)}."]
+    return []
+
+
+def _bounds(space: "gymnasium.Space", folder: Path) -> dict[str, NDArray[Any]]:
+    from gymnasium import spaces
+
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise fault(folder, "action_space", f"is {space}, but continuous actions (a Box with one axis) are needed.")
+    if np.isfinite(space.low).all() and np.isfinite(space.high).all():
+        return {"action_low": space.low, "action_high": space.high}
+    return {}
+
+
+def _episodes(dataset: "minari.MinariDataset", folder: Path) -> Iterator["minari.EpisodeData"]:
+    with decoding(folder, "episodes", REMEDY):
+        episodes = iter(dataset.iterate_episodes())
+    for number in range(dataset.total_episodes):
+        with decoding(folder, f"episode {number}", REMEDY):
+            episode = next(episodes)
+        yield episode
+
+
+def _episode_table(episode: "minari.EpisodeData", bounds: Mapping[str, NDArray[Any]], label: str) -> Table:
+    observations = episode.observations
+    if isinstance(observations, dict):
+        with decoding(label, "observations", REMEDY):
+            observations = np.concatenate(list(observations.values()), axis=1)
+    if len(observations) != len(episode.rewards) + 1:
+        given = f"has {len(observations)} rows, but there are {len(episode.rewards)} rewards"
+        raise fault(label, "observations", f"{given}. Minari stores one observation more than rewards.")
+    columns = {
+        "rewards": episode.rewards,
+        "observations": observations[:-1],
+        "actions": episode.actions,
+        "terminals": episode.terminations,
+        "timeouts": episode.truncations,
+        "next_observations": observations[1:],
+    }
+    return table({**columns, **bounds}, {"terminals": "terminations", "timeouts": "truncations"}, label)
+
+
+# --- Writing -----------------------------------------------------------------------------------------------
+
+
+def to_minari(
+    data: Transitions | Iterable[Episode],
+    dataset_id: str,
+    action_low: ArrayLike,
+    action_high: ArrayLike,
+    metadata: Mapping[str, Any] | None = None,
+    env_spec: "gymnasium.envs.registration.EnvSpec | None" = None,
+) -> Path:
+    """Write a Minari dataset and return its folder; it appears whole or not at all, and never over another.
+
+    `metadata` goes into the dataset's metadata.json beside Minari's own (which knows `description`,
+    `algorithm_name`, `code_permalink`, and sets of names as `author` and `author_email`).
+    """
+    library = _minari()
+    if not looks_like_id(dataset_id):
+        raise FovaError(f"{dataset_id!r} is no Minari id. Use words, slashes and a version: hopper/expert-v0.")
+    folder = library.storage.get_dataset_path(dataset_id)
+    if folder.exists():
+        raise FovaError(
+            f"There is a Minari dataset {dataset_id!r} already, in {folder}. Delete it or use a new version."
+        )
+    unfinished = library.storage.get_dataset_path() / f".{uuid.uuid4().hex}.unfinished"
+    try:
+        unfinished.mkdir()
+        _write(data, unfinished / "data", dataset_id, (action_low, action_high), metadata or {}, env_spec)
+        _make_namespace(dataset_id)
+        os.rename(unfinished, folder)
+    except OSError as error:
+        raise fault(
+            folder, "", f"cannot be written ({error.strerror or error}). Is there room, and permission?"
+        ) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def _write(
+    data: Transitions | Iterable[Episode],
+    folder: Path,
+    dataset_id: str,
+    bounds: tuple[ArrayLike, ArrayLike],
+    metadata: Mapping[str, Any],
+    env_spec: "gymnasium.envs.registration.EnvSpec | None",
+) -> None:
+    from gymnasium.spaces import Box
+    from minari import __version__
+    from minari.dataset.minari_storage import MinariStorage
+
+    episodes = data.episodes() if isinstance(data, Transitions) else list(data)
+    if not episodes:
+        raise FovaError(f"There is nothing to write as {dataset_id!r}: not one episode was given.")
+    observation, action = episodes[0].observations.shape[1:], episodes[0].actions.shape[1:]
+    low, high = (np.broadcast_to(np.asarray(bound, np.float32), action) for bound in bounds)
+    storage = MinariStorage.new(
+        folder,
+        observation_space=Box(-np.inf, np.inf, observation, np.float32),
+        action_space=Box(low, high, dtype=np.float32),
+        env_spec=env_spec,
+    )
+    storage.update_metadata({"dataset_id": dataset_id, "minari_version": __version__, **metadata})
+    storage.update_episodes(map(_buffer, episodes))
+
+
+def _buffer(episode: Episode) -> Any:
+    from minari.data_collector import EpisodeBuffer
+
+    last = np.arange(len(episode)) == len(episode) - 1
+    return EpisodeBuffer(
+        observations=episode.observations,
+        actions=episode.actions,
+        rewards=episode.rewards,
+        terminations=last & episode.terminated,
+        truncations=last & (not episode.terminated),
+    )
+
+
+def _make_namespace(dataset_id: str) -> None:
+    from minari.namespace import create_namespace, list_local_namespaces
+
+    namespace = dataset_id.rpartition("/")[0]
+    if namespace and namespace not in list_local_namespaces():
+        create_namespace(namespace)
