@@ -41,8 +41,8 @@ class Maze:
 
     @functools.cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Every cell where the ball can be, row by row; the goal is one of them."""
-        return self._cells_marked("OG")
+        """Every cell where the ball can be: row by row, then the goal. D4RL draws starts from this order."""
+        return (*self._cells_marked("O"), self.goal)
 
     @functools.cached_property
     def walls(self) -> tuple[Cell, ...]:
@@ -57,12 +57,12 @@ class Maze:
         """The cell that holds the middle of a ball observed at x, y."""
         return round(x + BALL_OFFSET), round(y + BALL_OFFSET)
 
-    def _cells_marked(self, marks: str) -> tuple[Cell, ...]:
+    def _cells_marked(self, mark: str) -> tuple[Cell, ...]:
         return tuple(
             (row, column)
             for row, line in enumerate(self.layout)
-            for column, mark in enumerate(line)
-            if mark in marks
+            for column, found in enumerate(line)
+            if found == mark
         )
 
 

@@ -13,6 +13,7 @@ Every random number comes from the generator passed in.
 """
 
 import functools
+import math
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,12 +24,12 @@ from numpy.typing import NDArray
 from fova.data.transitions import Episode, Floats
 from fova.errors import FovaError, unknown
 from fova.tasks.maze2d import QUALITIES, Cell, Maze, MazeTask
-from fova.tasks.maze_environment import MazeEnvironment, Observation
+from fova.tasks.maze_environment import MazeEnvironment, Observation, clip
 
 Action = NDArray[np.float32]
 
 POSITION_GAIN = 10.0
-VELOCITY_GAIN = -1.0
+VELOCITY_GAIN = 1.0
 REACHED = 0.1  # a waypoint counts as reached within this distance
 WAYPOINT_SPREAD = 0.2  # waypoints lie anywhere between the middle of their cell and the ball's own zero point
 ACTION_NOISE = 0.5  # standard deviation, of the quality `noisy`
@@ -72,19 +73,26 @@ class WaypointController:
         path = shortest_path(maze, maze.cell_at(observation[0], observation[1]), target) or [target]
         waypoints = np.array(path, dtype=np.float64)
         waypoints[:-1] -= WAYPOINT_SPREAD * rng.random((len(path) - 1, 2))  # the last one is the target exactly
-        self._waypoints = waypoints
-        self._current = 0
+        self._waypoints = waypoints.tolist()
 
     def act(self, observation: Observation) -> tuple[Action, bool]:
-        """The push towards the current waypoint, and whether the last waypoint is reached."""
-        way = self._waypoints[self._current] - observation[:2]
-        push = np.clip(POSITION_GAIN * way + VELOCITY_GAIN * observation[2:], -1.0, 1.0)
-        # D4RL also asks that the ball moved less than 0.1 in this step; at its top speed it moves 0.07.
-        reached = way @ way < REACHED**2
-        arrived = self._current == len(self._waypoints) - 1
+        """The push towards the current waypoint, and whether the ball has arrived at the last one."""
+        x, y, velocity_x, velocity_y = observation.tolist()
+        waypoint_x, waypoint_y = self._waypoints[0]
+        way_x, way_y = waypoint_x - x, waypoint_y - y
+        push = np.array(
+            [
+                clip(POSITION_GAIN * way_x - VELOCITY_GAIN * velocity_x, 1.0),
+                clip(POSITION_GAIN * way_y - VELOCITY_GAIN * velocity_y, 1.0),
+            ],
+            np.float32,
+        )
+        # D4RL also asks that the ball moved less than 0.1 in this step; at top speed it moves less than 0.08.
+        reached = math.hypot(way_x, way_y) < REACHED
+        arrived = reached and len(self._waypoints) == 1
         if reached and not arrived:
-            self._current += 1
-        return push.astype(np.float32), bool(reached and arrived)
+            self._waypoints.pop(0)
+        return push, arrived
 
 
 # --- Data -------------------------------------------------------------------------------------------------
@@ -126,12 +134,8 @@ def _expert_episode(environment: MazeEnvironment, rng: np.random.Generator) -> E
 def _noisy_episode(environment: MazeEnvironment, rng: np.random.Generator) -> Episode:
     observation = _start(environment, rng)
     controller = WaypointController(environment.maze, observation, environment.maze.goal, rng)
-
-    def act(seen: Observation) -> Action:
-        noise = ACTION_NOISE * rng.standard_normal(2, dtype=np.float32)
-        return np.clip(controller.act(seen)[0] + noise, -1.0, 1.0)
-
-    return _record(environment, observation, act)
+    noise = iter(ACTION_NOISE * rng.standard_normal((environment.maze.time_limit, 2), np.float32))
+    return _record(environment, observation, lambda seen: np.clip(controller.act(seen)[0] + next(noise), -1.0, 1.0))
 
 
 def _undirected_episode(environment: MazeEnvironment, rng: np.random.Generator) -> Episode:
@@ -139,7 +143,9 @@ def _undirected_episode(environment: MazeEnvironment, rng: np.random.Generator) 
 
 
 def _random_episode(environment: MazeEnvironment, rng: np.random.Generator) -> Episode:
-    return _record(environment, _start(environment, rng), lambda _: rng.uniform(-1.0, 1.0, 2).astype(np.float32))
+    observation = _start(environment, rng)
+    pushes = iter(rng.uniform(-1.0, 1.0, (environment.maze.time_limit, 2)).astype(np.float32))
+    return _record(environment, observation, lambda _: next(pushes))
 
 
 _EPISODE_OF: dict[str, Callable[[MazeEnvironment, np.random.Generator], Episode]] = {
