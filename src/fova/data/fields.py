@@ -143,7 +143,7 @@ def same_rows(lengths: dict[str, int], file: str | Path) -> None:
     rows_of = next(iter(lengths))
     for field, rows in lengths.items():
         if rows != lengths[rows_of]:
-            expected = f"has {rows} rows, but {rows_of} has {lengths[rows_of]}"
+            expected = f"has {counted(rows, 'row')}, but {rows_of} has {lengths[rows_of]}"
             raise fault(file, field, f"{expected}. Give every field one row per step.")
 
 

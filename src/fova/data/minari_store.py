@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import minari
 
 REMEDY = "It is damaged or was not written by Minari: fetch or write the dataset again."
+TEXTS = ("dataset_id", "minari_version", "data_format", "observation_space", "action_space")
+FORMATS = ("hdf5", "arrow", "parquet")
 ID = re.compile(r"[\w-]+(/[\w-]+)*-v\d+")
 
 
@@ -52,8 +54,8 @@ def find(dataset_id: str, download: bool = False) -> Path:
             library.download_dataset(dataset_id)
     if not is_dataset(folder):
         raise FovaError(
-            f"There is no file {dataset_id!r} here, nor a Minari dataset of that name in {folder.parent}. Check "
-            "the spelling, or ask for it to be downloaded (download=True; --download on the command line)."
+            f"There is no file {dataset_id!r} here, nor a Minari dataset in {library.storage.get_dataset_path()}. "
+            "Check the spelling, or ask for it to be downloaded (download=True; --download on the command line)."
         )
     return folder
 
@@ -64,7 +66,7 @@ def read_table(folder: Path) -> Table:
     data = _data_folder(folder)
     if data is None:
         raise fault(folder, "metadata.json", f"is missing. {REMEDY}")
-    _check_metadata(data, folder)
+    _check_metadata(data, folder, library)
     with decoding(folder, "", REMEDY):
         dataset = library.MinariDataset(data)
     notes = _check_observation_space(dataset.observation_space, folder)
@@ -93,20 +95,31 @@ def _data_folder(folder: Path) -> Path | None:
     return next((f for f in (folder / "data", folder) if (f / "metadata.json").is_file()), None)
 
 
-def _check_metadata(data: Path, folder: Path) -> None:
+def _check_metadata(data: Path, folder: Path, library: Any) -> None:
     """Refuse metadata that would lead Minari to build an environment, or to read far more than there is."""
     with decoding(folder, "metadata.json", REMEDY):
         metadata = json.loads((data / "metadata.json").read_text(encoding="utf-8"))
     if not isinstance(metadata, dict):
         raise fault(folder, "metadata.json", f"holds no table of names and values. {REMEDY}")
-    kinds = {"dataset_id": str, "observation_space": str, "action_space": str, "total_episodes": int}
-    for field, kind in kinds.items():
+    for field, kind in (*dict.fromkeys(TEXTS, str).items(), ("total_episodes", int)):
         if not isinstance(metadata.get(field), kind):
             given = repr(metadata[field])[:80] if field in metadata else "missing"
-            raise fault(folder, field, f"is {given} in metadata.json, but {kind.__name__} is needed. {REMEDY}")
+            raise fault(folder, field, f"is {given} in metadata.json. {REMEDY}")
+    version, known = metadata["minari_version"], library.supported_dataset_versions
+    if version not in known:
+        raise fault(
+            folder, "minari_version", f"is {version}, which Minari {library.__version__} cannot read. Update it."
+        )
+    if metadata["data_format"] not in FORMATS:
+        raise fault(
+            folder, "data_format", f"is {metadata['data_format']!r}, but must be one of {', '.join(FORMATS)}."
+        )
+    for field in ("observation_space", "action_space"):
+        with decoding(folder, field, REMEDY):
+            library.serialization.deserialize_space(metadata[field])
     if metadata["total_episodes"] < 1:
         raise fault(folder, "total_episodes", "is not 1 or more: there is no episode. Leave this dataset out.")
-    if metadata.get("data_format") == "hdf5":
+    if metadata["data_format"] == "hdf5":
         _check_sizes(data / "main_data.hdf5", metadata["total_episodes"], folder)
 
 

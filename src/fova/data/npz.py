@@ -5,7 +5,7 @@
 A file with one observation more than rewards is a single episode with its final observation.
 """
 
-import os
+import io
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from fova.data.fields import decoding, fault, refuse_bombs
 from fova.data.rows import Table, spelled, table, unused
 from fova.data.transitions import Episode, Transitions, from_episodes
+from fova.files import write_atomically
 
 REMEDY = "It is damaged or no NPZ file: write it again with numpy.savez."
 
@@ -61,22 +62,20 @@ def save_npz(
     }
     if action_low is not None and action_high is not None:
         arrays |= {"action_low": np.asarray(action_low), "action_high": np.asarray(action_high)}
-    _write_whole(arrays, Path(file))
-
-
-def _write_whole(arrays: Mapping[str, NDArray[Any]], file: Path) -> None:
-    """Write beside the file, then move: a reader never sees half of it. The same arrays give the same bytes."""
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.unfinished")
     try:
-        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, array in arrays.items():
-                member = zipfile.ZipInfo(f"{name}.npy")  # unlike numpy.savez, without the time of day
-                member.compress_type = zipfile.ZIP_DEFLATED
-                with archive.open(member, "w", force_zip64=True) as stream:
-                    np.lib.format.write_array(stream, array, allow_pickle=False)
-        unfinished.replace(file)
+        write_atomically(Path(file), _packed(arrays))
     except OSError as error:
-        remedy = "Name a file in a folder that exists and that you may write to."
+        remedy = "Name a file that you may write, on a disk with room for it."
         raise fault(file, "", f"cannot be written ({error.strerror}). {remedy}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+
+
+def _packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """The bytes of an NPZ file; unlike numpy.savez without the time of day, so the same data gives the same."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            member = zipfile.ZipInfo(f"{name}.npy")
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(member, "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, array, allow_pickle=False)
+    return packed.getvalue()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fova.data.fields import decoding, fault, refuse_bombs
+from fova.data.fields import counted, decoding, fault, refuse_bombs
 from fova.data.rows import Table, spelled, table, unused
 from fova.errors import FovaError
 
@@ -113,25 +113,31 @@ def _lists(column: "pyarrow.ChunkedArray", file: Path, name: str) -> NDArray[Any
     if len(other):
         given = f"row {other[0]} holds {lengths[other[0]]} numbers, but row 0 holds {lengths[0]}"
         raise fault(file, name, f"{given}. Every row needs the same number.")
-    return _numbers(numbers, file, name).reshape(len(lengths), lengths[0] if len(lengths) else 0)
+    width = lengths[0] if len(lengths) else 0
+    return _numbers(numbers, file, name, width).reshape(len(lengths), width)
 
 
-def _numbers(column: "pyarrow.ChunkedArray", file: Path, name: str) -> NDArray[Any]:
+def _numbers(column: "pyarrow.ChunkedArray", file: Path, name: str, per_row: int = 1) -> NDArray[Any]:
+    """Values as an array; `per_row` of them belong to each row of the file."""
     import pyarrow
 
     types = pyarrow.types
     kind = column.type
     if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_decimal(kind)):
         raise fault(file, name, f"holds {kind}, not numbers. Store it as numbers.")
-    _refuse_nulls(column, file, name)
+    _refuse_nulls(column, file, name, per_row)
     with decoding(file, name, REMEDY):
         if types.is_decimal(kind):
             column = column.cast(pyarrow.float64())
         return column.to_numpy()
 
 
-def _refuse_nulls(column: "pyarrow.ChunkedArray", file: Path, name: str) -> None:
+def _refuse_nulls(column: "pyarrow.ChunkedArray", file: Path, name: str, per_row: int = 1) -> None:
     if column.null_count:
         with decoding(file, name, REMEDY):
-            row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise fault(file, name, f"row {row} is empty ({column.null_count} such). Fill it in or remove the episode.")
+            row = int(np.flatnonzero(column.is_null().to_numpy())[0]) // per_row
+        raise fault(
+            file,
+            name,
+            f"row {row} is empty ({counted(column.null_count, 'such value')}). Fill it in or remove the episode.",
+        )

@@ -16,6 +16,7 @@ from fova.data.fields import bounds, counted, fault, flags, labels, matrix, same
 from fova.data.transitions import Floats
 
 Flags = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
 
 # What each field may be called in a file. The first name is the one we write.
 SPELLINGS: dict[str, tuple[str, ...]] = {
@@ -166,36 +167,37 @@ def _same_columns(read: Mapping[str, Any], name: Mapping[str, str], file: str | 
 
 
 def _in_order(
-    rows: Table,
-    episodes: NDArray[np.int64] | None,
-    steps: NDArray[np.int64] | None,
-    name: Mapping[str, str],
-    file: str | Path,
+    rows: Table, episodes: Numbers | None, steps: Numbers | None, name: Mapping[str, str], file: str | Path
 ) -> Table:
     """Put rows in the order of their episode and step numbers, and break where either does not go on."""
-    if episodes is None and steps is None:
-        return rows
     if episodes is not None:
-        order = np.lexsort((steps, episodes)) if steps is not None else np.argsort(episodes, kind="stable")
+        keys = (episodes,) if steps is None else (steps, episodes)  # lexsort takes the first key last
+        order = np.lexsort(keys)
         if (np.diff(order) != 1).any():
-            by = name["episodes"] + (f" and {name['steps']}" if steps is not None else "")
+            by = name["episodes"] if steps is None else f"{name['episodes']} and {name['steps']}"
             rows = rows[order].noting([f"The rows were not in order and were sorted by {by}."])
-        episodes, steps = episodes[order], steps[order] if steps is not None else None
-        breaks = np.diff(episodes) != 0
-    else:
-        breaks = np.zeros(len(rows) - 1, bool)
-    if steps is not None:
-        same = np.flatnonzero(~breaks & (np.diff(steps) == 0))
-        if len(same):
-            twice = f"step {steps[same[0]]} occurs twice in one episode"
-            raise fault(file, name["steps"], f"{twice}. Number the steps of each episode 0, 1, 2 and so on.")
-        gaps = ~breaks & (np.diff(steps) != 1)
-        if episodes is not None and gaps.any():
+        breaks = np.diff(episodes[order]) != 0
+        if steps is not None:
+            gaps = _gaps(steps[order], breaks, name["steps"], file)
             number = counted(int(gaps.sum()), "place")
-            rows = rows.noting([f"Steps are missing in {number}: the episode is taken to break off there."])
-        breaks |= gaps
+            note = f"Steps are missing in {number}: the episode is taken to break off there."
+            rows = rows.noting([note] if gaps.any() else [])
+            breaks |= gaps
+    elif steps is not None:
+        breaks = np.diff(steps) != 1
+    else:
+        return rows
     broken = np.append(breaks, True)
     return replace(rows, timeouts=broken if rows.timeouts is None else rows.timeouts | broken)
+
+
+def _gaps(steps: Numbers, breaks: Flags, name: str, file: str | Path) -> Flags:
+    """Where a step within an episode is not followed by the next one."""
+    twice = np.flatnonzero(~breaks & (np.diff(steps) == 0))
+    if len(twice):
+        problem = f"step {steps[twice[0]]} occurs twice in one episode"
+        raise fault(file, name, f"{problem}. Number the steps of each episode 0, 1, 2 and so on.")
+    return ~breaks & (np.diff(steps) != 1)
 
 
 # --- Joining -----------------------------------------------------------------------------------------------

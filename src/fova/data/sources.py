@@ -63,8 +63,8 @@ def _reader(name: str, download: bool) -> tuple[str, Callable[[], Table]]:
         return "folder of episodes", partial(episode_folder.read_table, path, readers)
     if is_there:
         if path.suffix.lower() not in READERS:
-            known = ", ".join(READERS)
-            raise fault(path, "", f"ends in {path.suffix!r}, which is no format we know. Known: {known}.")
+            ending = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
+            raise fault(path, "", f"{ending}, so its format is not known. Known endings: {', '.join(READERS)}.")
         kind, read = READERS[path.suffix.lower()]
         return kind, partial(read, path)
     if minari_store.looks_like_id(name):

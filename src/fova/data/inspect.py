@@ -1,0 +1,268 @@
+"""What a dataset is like: episodes, returns, lengths, coverage, bounds, and what looks wrong.
+
+`inspect` reckons, `render` draws it in a terminal, `Summary.to_json` is for scripts. Nothing is read from a
+file here. A problem is something training can live with but a person should look at; what training cannot
+live with is an error of the reader or of `fova.data.transitions.check`.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from fova.data.fields import counted
+from fova.data.sources import Source
+from fova.data.transitions import Transitions
+
+BINS = 10  # of a histogram
+RANGE_CELLS = 20  # into which the range of an action column is cut to see how much of it is tried
+BAR = 30  # characters of the longest bar
+SHOWN = 30  # columns of observations or actions in the terminal; the JSON holds all of them
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A list of numbers in six."""
+
+    mean: float
+    std: float
+    min: float
+    median: float
+    max: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number of the observation or the action, over all steps."""
+
+    mean: float
+    std: float
+    min: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything `render` shows; every field is plain, so that it can be written as JSON."""
+
+    name: str
+    format: str
+    episodes: int
+    steps: int
+    mean_return: float
+    returns: Spread
+    return_edges: list[float]  # [bins + 1]
+    return_counts: list[int]  # [bins]
+    lengths: Spread
+    ended: int  # episodes in which the task ended
+    broke_off: int  # episodes that ran out of time or of record
+    rewards: Spread
+    observations: list[Column]
+    actions: list[Column]
+    action_low: list[float] | None  # as declared in the file
+    action_high: list[float] | None
+    observation_directions: float  # along how many directions the observations vary (1 .. columns)
+    action_coverage: list[float]  # per column: share of its range in which there are actions
+    notes: list[str]
+    problems: list[str]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+
+def inspect(source: Source) -> Summary:
+    """Reckon what there is to know about a dataset."""
+    data = source.transitions
+    returns = data.episode_returns()
+    alike = np.ptp(returns) <= 1e-9 * np.abs(returns).max()  # too close to be told apart in bins
+    counts, edges = np.histogram(returns, bins=1 if alike else BINS)
+    ended = int(data.terminals.sum())
+    low, high = _range(source)
+    return Summary(
+        name=source.name,
+        format=source.format,
+        episodes=len(returns),
+        steps=len(data),
+        mean_return=float(returns.mean()),
+        returns=_spread(returns),
+        return_edges=[float(edge) for edge in edges],
+        return_counts=[int(count) for count in counts],
+        lengths=_spread(data.episode_lengths()),
+        ended=ended,
+        broke_off=len(returns) - ended,
+        rewards=_spread(data.rewards),
+        observations=_columns(data.observations),
+        actions=_columns(data.actions),
+        action_low=None if source.action_low is None else [float(bound) for bound in source.action_low],
+        action_high=None if source.action_high is None else [float(bound) for bound in source.action_high],
+        observation_directions=_directions(data.observations),
+        action_coverage=_coverage(data.actions, low, high),
+        notes=list(source.notes),
+        problems=list(_problems(source)),
+    )
+
+
+# --- Reckoning ---------------------------------------------------------------------------------------------
+
+
+def _spread(values: ArrayLike) -> Spread:
+    numbers = np.asarray(values, np.float64)
+    return Spread(
+        mean=float(numbers.mean()),
+        std=float(numbers.std()),
+        min=float(numbers.min()),
+        median=float(np.median(numbers)),
+        max=float(numbers.max()),
+        count=len(numbers),
+    )
+
+
+def _columns(values: NDArray[np.float32]) -> list[Column]:
+    numbers = values.astype(np.float64)
+    statistics = (numbers.mean(axis=0), numbers.std(axis=0), numbers.min(axis=0), numbers.max(axis=0))
+    return [Column(*(float(number) for number in column)) for column in zip(*statistics)]
+
+
+def _directions(observations: NDArray[np.float32]) -> float:
+    """The participation ratio of the correlations, (sum of eigenvalues)^2 / sum of squared eigenvalues: all
+    columns in step give 1, columns that vary independently and alike give their number."""
+    numbers = observations.astype(np.float64)
+    moving = numbers[:, np.ptp(numbers, axis=0) > 0]
+    if moving.shape[1] < 2:
+        return float(moving.shape[1])
+    correlations = np.corrcoef(moving, rowvar=False)
+    return float(np.trace(correlations) ** 2 / (correlations**2).sum())
+
+
+def _range(source: Source) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The declared range of the actions or, without one, the range they take."""
+    actions = source.transitions.actions
+    low = actions.min(axis=0) if source.action_low is None else source.action_low
+    high = actions.max(axis=0) if source.action_high is None else source.action_high
+    return low, high
+
+
+def _coverage(actions: NDArray[np.float32], low: NDArray[np.float32], high: NDArray[np.float32]) -> list[float]:
+    width = np.where(high > low, high.astype(np.float64) - low, 1.0)
+    cells = np.clip((actions.astype(np.float64) - low) / width * RANGE_CELLS, 0, RANGE_CELLS - 1).astype(int)
+    return [len(np.unique(column)) / RANGE_CELLS for column in cells.T]
+
+
+# --- What looks wrong --------------------------------------------------------------------------------------
+
+
+def _problems(source: Source) -> Iterator[str]:
+    data = source.transitions
+    for name in ("observations", "actions"):
+        constant = np.flatnonzero(np.ptp(getattr(data, name), axis=0) == 0)
+        if len(constant):
+            listed = ", ".join(map(str, constant[:8])) + (", ..." if len(constant) > 8 else "")
+            yield f"{name}: these columns never change, so nothing is learned from them: {listed}."
+    if np.ptp(data.rewards) == 0:
+        yield f"rewards: every step earns {data.rewards[0]:g}, so no action is better than another."
+    yield from _action_problems(source)
+    if len(data) == 1:
+        yield "rewards: there is a single step; a client needs at least two."
+    if len(data) > 1 and (data.episode_lengths() == 1).all():
+        yield "episodes: every one is a single step, so no next action is known. Are the rows in their order?"
+    repeated = len(data) - _distinct(data)
+    if repeated:
+        yield f"steps: exact copies of other steps: {repeated:,} of {len(data):,}."
+
+
+def _action_problems(source: Source) -> Iterator[str]:
+    actions = source.transitions.actions
+    if source.action_low is None or source.action_high is None:
+        outside = (np.abs(actions) > 1.0).any(axis=1)
+        if outside.any():
+            lowest, highest = actions.min(), actions.max()
+            yield (
+                f"actions: the file declares no bounds, and actions reach from {lowest:g} to {highest:g}. Declare "
+                "the true ones (--action-low, --action-high)."
+            )
+        return
+    at_bound = ((actions <= source.action_low) | (actions >= source.action_high)).mean()
+    if at_bound > 0.5:
+        yield f"actions: {at_bound:.0%} of the numbers are at a bound. Was the log clipped?"
+
+
+def _distinct(data: Transitions) -> int:
+    rows = np.column_stack([data.observations, data.actions, data.rewards, data.next_observations])
+    whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1])))
+    return len(np.unique(whole))
+
+
+# --- Drawing -----------------------------------------------------------------------------------------------
+
+
+def render(summary: Summary, console: Console) -> None:
+    """Draw a summary in the terminal."""
+    console.print(f"[bold]{escape(summary.name)}[/bold]  ({summary.format})")
+    console.print(
+        f"{counted(summary.steps, 'step')} in {counted(summary.episodes, 'episode')}: "
+        f"{summary.ended:,} ended, {summary.broke_off:,} broke off (time limit or end of the record)"
+    )
+    console.print(_spreads(summary))
+    _histogram(summary, console)
+    console.print(
+        f"Coverage: observations vary along {summary.observation_directions:.1f} of "
+        f"{counted(len(summary.observations), 'direction')}; actions take up "
+        f"{float(np.mean(summary.action_coverage)):.0%} of their range"
+    )
+    console.print(_column_grid("observation", summary.observations))
+    console.print(_column_grid("action", summary.actions, summary.action_low, summary.action_high))
+    for note in summary.notes:
+        console.print(f"[cyan]note[/cyan]     {escape(note)}")
+    for problem in summary.problems:
+        console.print(f"[yellow]problem[/yellow]  {escape(problem)}")
+    if not summary.problems:
+        console.print("[green]No problems found.[/green]")
+
+
+def _spreads(summary: Summary) -> Grid:
+    grid = Grid(box=None, pad_edge=False)
+    grid.add_column("")
+    for heading in ("mean", "std", "min", "median", "max"):
+        grid.add_column(heading, justify="right")
+    for name, spread in (("return", summary.returns), ("length", summary.lengths), ("reward", summary.rewards)):
+        numbers = (spread.mean, spread.std, spread.min, spread.median, spread.max)
+        grid.add_row(name, *(_number(number) for number in numbers))
+    return grid
+
+
+def _histogram(summary: Summary, console: Console) -> None:
+    """Returns as bars, one per line, with the episodes in each."""
+    block = "█" if console.encoding.lower().startswith("utf") else "#"
+    console.print("Returns")
+    most = max(summary.return_counts)
+    for left, right, count in zip(summary.return_edges, summary.return_edges[1:], summary.return_counts):
+        bar = block * max(round(BAR * count / most), 1 if count else 0)
+        console.print(f"  {_number(left):>10} .. {_number(right):<10} {bar} {count:,}", highlight=False)
+
+
+def _column_grid(
+    name: str, columns: Sequence[Column], low: Sequence[float] | None = None, high: Sequence[float] | None = None
+) -> Grid:
+    grid = Grid(box=None, pad_edge=False)
+    grid.add_column(name)
+    headings = ["mean", "std", "min", "max"] + (["declared"] if low is not None else [])
+    for heading in headings:
+        grid.add_column(heading, justify="right")
+    for number, column in enumerate(columns[:SHOWN]):
+        cells = [_number(value) for value in (column.mean, column.std, column.min, column.max)]
+        if low is not None and high is not None:
+            cells.append(f"{_number(low[number])} .. {_number(high[number])}")
+        grid.add_row(str(number), *cells)
+    if len(columns) > SHOWN:
+        grid.add_row(f"and {len(columns) - SHOWN} more")
+    return grid
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"

@@ -1,0 +1,83 @@
+import builtins
+
+import numpy as np
+import pyarrow
+import pytest
+from hand_made import assert_same, columns, episodes, parquet_columns, write_parquet
+
+from fova.data.sources import load
+from fova.data.transitions import from_episodes
+from fova.errors import FovaError
+
+WHOSE = ["ann", "ann", "ann", "bob", "bob", "cy", "di"]
+WHEN = [0, 1, 2, 0, 1, 0, 0]
+
+
+def test_episode_names_mark_the_boundaries_where_no_flag_does(tmp_path):
+    source = load(write_parquet(tmp_path / "a.parquet", truncated=None, episode=WHOSE))
+    assert_same(source.transitions, from_episodes(episodes()))
+    assert source.notes == ()
+
+
+def test_interleaved_episodes_are_put_in_order_by_episode_and_step(tmp_path):
+    order = np.array([2, 4, 0, 6, 3, 1, 5])  # ann first, then bob, di, cy
+    shuffled = {name: np.asarray(values)[order] for name, values in parquet_columns().items()}
+    shuffled |= {"episode": np.array(WHOSE)[order], "step": np.array(WHEN)[order]}
+    source = load(write_parquet(tmp_path / "a.parquet", **shuffled))
+    first, second, third, fourth = episodes()
+    assert_same(source.transitions, from_episodes([first, second, fourth, third]))
+    assert source.notes == ("The rows were not in order and were sorted by episode and step.",)
+
+
+def test_a_missing_step_breaks_the_episode_off(tmp_path):
+    keep = np.array([0, 2, 3, 4, 5, 6])  # ann's step 1 is lost
+    rest = {name: np.asarray(values)[keep] for name, values in parquet_columns().items()}
+    rest |= {f"next_observation_{n}": None for n in range(2)}
+    file = write_parquet(
+        tmp_path / "a.parquet", **rest, episode=np.array(WHOSE)[keep], step=np.array(WHEN)[keep].astype(float)
+    )
+    source = load(file)
+    # ann's step 0 has no next observation now; her step 2 ended. bob's step 1 and di's step 0 broke off.
+    assert source.transitions.rewards.tolist() == [2, 1, 2]
+    assert source.notes[0] == "Steps are missing in 1 place: the episode is taken to break off there."
+    assert "last step of 3 episodes that broke off" in source.notes[1]
+
+
+def test_step_numbers_alone_mark_where_an_episode_starts_anew(tmp_path):
+    source = load(write_parquet(tmp_path / "a.parquet", truncated=None, step=WHEN))
+    assert_same(source.transitions, from_episodes(episodes()))
+
+
+def test_decimals_integers_and_fixed_lists_are_numbers(tmp_path):
+    from decimal import Decimal
+
+    flat = columns()
+    gone = {f"{name}_{n}": None for name in ("observation", "next_observation") for n in range(2)}
+    wide = {
+        name: pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat[f"{name}s"].ravel()), 2)
+        for name in ("observation", "next_observation")
+    }
+    money = pyarrow.array([Decimal(int(reward)) for reward in flat["rewards"]], pyarrow.decimal128(10, 2))
+    source = load(
+        write_parquet(tmp_path / "a.parquet", **gone, **wide, reward=money, terminal=flat["terminals"] * 1)
+    )
+    assert_same(source.transitions, from_episodes(episodes()))
+
+
+def test_other_columns_are_left_alone_and_listed(tmp_path):
+    source = load(write_parquet(tmp_path / "a.parquet", ward=["x"] * 7))
+    assert source.notes == ("Not used: ward.",)
+
+
+def test_without_pyarrow_the_message_says_how_to_install_it(tmp_path, monkeypatch):
+    file = write_parquet(tmp_path / "a.parquet")
+    real = builtins.__import__
+
+    def without(name, *rest, **named):
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(FovaError, match=r"pip install 'fova\[parquet\]'"):
+        load(file)

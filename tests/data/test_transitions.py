@@ -1,0 +1,234 @@
+import numpy as np
+import pytest
+from hand_made import assert_same, episode, episodes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fova.data.transitions import Episode, Transitions, check, from_episodes, join
+from fova.errors import FovaError
+
+
+@pytest.fixture
+def data() -> Transitions:
+    return from_episodes(episodes())
+
+
+def changed(data: Transitions, **values) -> Transitions:
+    arrays = {name: getattr(data, name).copy() for name in data.__dataclass_fields__}
+    return Transitions(**(arrays | values))
+
+
+def with_value(data: Transitions, field: str, where, value) -> Transitions:
+    array = getattr(data, field).copy()
+    array[where] = value
+    return changed(data, **{field: array})
+
+
+# --- Laying out --------------------------------------------------------------------------------------------
+
+
+def test_every_boundary_of_four_hand_made_episodes(data):
+    # rows:                   |-- ends --|  |cut|  end cut
+    assert data.terminals.tolist() == [0, 0, 1, 0, 0, 1, 0]
+    assert data.episode_ends.tolist() == [False, False, True, False, True, True, True]
+    assert data.has_next_action.tolist() == [1, 1, 0, 1, 0, 0, 0]
+    assert data.rewards.tolist() == [0, 1, 2, 1, 2, 2, 3]
+    assert data.observations[:, 0].tolist() == [0, 1, 2, 10, 11, 20, 30]
+    assert data.next_observations[:, 0].tolist() == [1, 2, 3, 11, 12, 21, 31]
+    np.testing.assert_allclose(data.actions[:, 0], [0, 0.1, 0.2, 0.01, 0.11, 0.02, 0.03], atol=1e-7)
+    # a' is the following action within an episode, and zero (never the next episode's) at its end
+    np.testing.assert_allclose(data.next_actions[:, 0], [0.1, 0.2, 0, 0.11, 0, 0, 0], atol=1e-7)
+    np.testing.assert_allclose(data.next_actions[:, 1], [-0.5, -0.5, 0, -0.5, 0, 0, 0])
+
+
+def test_everything_is_float32_but_the_marks_of_the_episodes(data):
+    dtypes = {name: getattr(data, name).dtype for name in data.__dataclass_fields__}
+    assert dtypes.pop("episode_ends") == np.dtype(bool)
+    assert set(dtypes.values()) == {np.dtype(np.float32)}
+
+
+def test_returns_and_lengths_by_hand(data):
+    assert data.episode_returns().tolist() == [3, 3, 2, 3]
+    assert data.episode_lengths().tolist() == [3, 2, 1, 1]
+
+
+def test_returns_are_summed_in_double_precision():
+    rewards = np.full(10_000, 0.1, np.float32)
+    one = Episode(np.zeros((10_001, 1), np.float32), np.zeros((10_000, 1), np.float32), rewards, False)
+    assert from_episodes([one]).episode_returns()[0] == pytest.approx(10_000 * float(np.float32(0.1)), rel=1e-12)
+
+
+def test_episodes_without_steps_leave_no_trace(data):
+    empty = Episode(np.zeros((1, 2), np.float32), np.zeros((0, 2), np.float32), np.zeros(0, np.float32), True)
+    assert_same(from_episodes([empty, *episodes(), empty]), data)
+
+
+def test_no_episode_is_an_error():
+    with pytest.raises(FovaError, match="not one episode"):
+        from_episodes([])
+
+
+@pytest.mark.parametrize(
+    ("field", "shape"),
+    [
+        ("observations", (3, 2)),  # one row too few
+        ("observations", (4, 3)),  # another width than the other episodes
+        ("observations", (4,)),
+        ("actions", (4, 2)),
+        ("actions", (3, 1)),
+        ("actions", (3, 2, 1)),
+    ],
+)
+def test_a_misshapen_episode_is_named(field, shape):
+    good = episode(0)
+    arrays = {name: getattr(good, name) for name in ("observations", "actions", "rewards")}
+    bad = Episode(**(arrays | {field: np.zeros(shape, np.float32)}), terminated=False)
+    with pytest.raises(FovaError, match=f"{field}: episode 1 has shape"):
+        from_episodes([good, bad])
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=6))
+def test_episodes_and_transitions_are_two_views_of_one_thing(plan):
+    noise = np.random.default_rng(0)
+    those = [
+        Episode(
+            noise.normal(size=(steps + 1, 2)).astype(np.float32),
+            noise.normal(size=(steps, 3)).astype(np.float32),
+            noise.normal(size=steps).astype(np.float32),
+            ended,
+        )
+        for steps, ended in plan
+    ]
+    data = from_episodes(those)
+    assert_same(from_episodes(data.episodes()), data)
+    for one, again in zip(those, data.episodes(), strict=True):
+        np.testing.assert_array_equal(one.observations, again.observations)
+        assert one.terminated == again.terminated
+    # by the definition, row by row
+    row = 0
+    for one in those:
+        for t in range(len(one)):
+            last = t == len(one) - 1
+            assert data.terminals[row] == (last and one.terminated)
+            assert data.has_next_action[row] == (not last)
+            assert last or (data.next_actions[row] == one.actions[t + 1]).all()
+            row += 1
+
+
+# --- Pieces ------------------------------------------------------------------------------------------------
+
+
+def test_a_piece_that_cuts_an_episode_ends_it_by_truncation_and_keeps_the_true_next_action(data):
+    piece = data[1:4]
+    assert piece.rewards.tolist() == [1, 2, 1]
+    assert piece.terminals.tolist() == [0, 1, 0]
+    assert piece.episode_ends.tolist() == [False, True, True]
+    assert piece.has_next_action.tolist() == [1, 0, 1]
+    assert piece.next_actions[2, 0] == np.float32(0.11)
+    assert piece.episode_returns().tolist() == [3, 1]
+
+
+def test_cutting_a_piece_leaves_the_whole_untouched(data):
+    piece = data[0:1]
+    piece.rewards[0] = 99
+    assert not data.episode_ends[0]
+    assert data.rewards[0] == 0
+
+
+def test_an_empty_piece_has_no_returns(data):
+    assert len(data[3:3]) == 0
+    assert data[3:3].episode_returns().tolist() == []
+    assert data[3:3].episode_lengths().tolist() == []
+    assert data[3:3].episodes() == []
+
+
+@pytest.mark.parametrize("rows", [3, slice(None, None, 2), slice(None, None, -1), [0, 1]])
+def test_only_contiguous_pieces_can_be_cut(data, rows):
+    with pytest.raises(TypeError, match="contiguous"):
+        data[rows]
+
+
+def test_joining_the_pieces_at_episode_ends_gives_the_whole(data):
+    assert_same(join([data[:3], data[3:5], data[5:]]), data)
+
+
+def test_joining_nothing_or_two_tasks_is_an_error(data):
+    with pytest.raises(FovaError, match="not one piece"):
+        join([])
+    with pytest.raises(FovaError, match="actions: piece 1 has 1 columns, but piece 0 has 2"):
+        join([data, changed(data, actions=data.actions[:, :1])])
+
+
+# --- The checker -------------------------------------------------------------------------------------------
+
+
+def test_good_data_passes(data):
+    check(data, "ward-3", observation_size=2, action_size=2)
+    check(data, "ward-3", action_low=[-0.1, -0.5], action_high=[0.2, 0.0])
+
+
+COMPLAINTS = [
+    ("rewards", 3, np.nan, r"rewards: row 3 is NaN or infinite \(1 such rows\)\. Remove"),
+    ("observations", (5, 1), np.inf, r"observations: row 5 is NaN or infinite"),
+    ("next_observations", (slice(1, 3), 0), -np.inf, r"next_observations: row 1 is NaN .* \(2 such rows\)"),
+    ("actions", (4, 0), np.nan, r"actions: row 4 is NaN or infinite"),
+    ("actions", (2, 1), 1.5, r"actions: row 2 holds 1\.5, outside .* \[-1, 1\] \(1 such rows\)\. Declare"),
+    ("next_actions", (0, 0), -3, r"next_actions: row 0 holds -3, outside"),
+    ("terminals", 1, 0.5, r"terminals: row 1 holds 0\.5; only 0 and 1"),
+    ("has_next_action", 6, 2, r"has_next_action: row 6 holds 2; only 0 and 1"),
+    ("terminals", 3, 1, r"terminals: the task ends in row 3, but by episode_ends .* Mark"),
+    ("episode_ends", 6, False, r"episode_ends: the last row, 6, is not marked"),
+]
+
+
+@pytest.mark.parametrize(("field", "where", "value", "complaint"), COMPLAINTS)
+def test_a_complaint_names_client_field_row_and_remedy(data, field, where, value, complaint):
+    with pytest.raises(FovaError, match=complaint) as error:
+        check(with_value(data, field, where, value), "ward-3")
+    assert "'ward-3'" in str(error.value)
+    assert len(str(error.value).splitlines()) == 2  # one heading, one problem
+
+
+def test_a_next_action_that_does_not_exist_may_hold_anything(data):
+    check(with_value(data, "next_actions", (2, 0), 7.0), "ward-3")
+
+
+def test_bounds_are_told_column_by_column(data):
+    with pytest.raises(FovaError, match=r"actions: row 2 holds 0\.2, outside the declared bounds \[-2, 0\.15\]"):
+        check(data, "ward-3", action_low=[-2, -1], action_high=[0.15, 5])
+    with pytest.raises(FovaError, match=r"action_low: has shape \(3,\), but there are 2 action columns"):
+        check(data, "ward-3", action_low=[-1, -1, -1])
+
+
+def test_rounding_past_a_bound_is_forgiven(data):
+    check(with_value(data, "actions", (0, 0), 1.00005), "ward-3")
+
+
+def test_wrong_sizes_and_shapes_are_named(data):
+    with pytest.raises(FovaError, match="observations: has 2 columns, but the task has 11"):
+        check(data, "ward-3", observation_size=11)
+    with pytest.raises(FovaError, match="actions: has 2 columns, but the task has 3"):
+        check(data, "ward-3", action_size=3)
+    with pytest.raises(FovaError, match=r"actions: has shape \(7,\), but \(rows, columns\)"):
+        check(changed(data, actions=data.rewards), "ward-3")
+    with pytest.raises(FovaError, match="terminals: has 6 rows, but rewards has 7"):
+        check(changed(data, terminals=data.terminals[1:]), "ward-3")
+    with pytest.raises(FovaError, match="observations: holds object, not numbers"):
+        check(changed(data, observations=data.observations.astype(object)), "ward-3")
+    with pytest.raises(FovaError, match="actions: has no columns"):
+        check(changed(data, actions=data.actions[:, :0]), "ward-3")
+
+
+def test_too_little_data_is_named(data):
+    with pytest.raises(FovaError, match="rewards: is empty"):
+        check(data[:0], "ward-3")
+    with pytest.raises(FovaError, match="rewards: has a single step"):
+        check(data[:1], "ward-3")
+
+
+def test_all_problems_come_in_one_error(data):
+    bad = with_value(with_value(data, "rewards", 0, np.nan), "actions", (1, 0), 9.0)
+    with pytest.raises(FovaError) as error:
+        check(bad, "ward-3")
+    assert "rewards: row 0" in str(error.value)
+    assert "actions: row 1 holds 9" in str(error.value)
