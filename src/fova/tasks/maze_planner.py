@@ -31,7 +31,7 @@ Action = NDArray[np.float32]
 POSITION_GAIN = 10.0
 VELOCITY_GAIN = 1.0
 REACHED = 0.1  # a waypoint counts as reached within this distance
-WAYPOINT_SPREAD = 0.2  # waypoints lie anywhere between the middle of their cell and the ball's own zero point
+WAYPOINT_SPREAD = 0.2  # a waypoint lies anywhere between its cell's coordinates and its middle
 ACTION_NOISE = 0.5  # standard deviation, of the quality `noisy`
 
 
