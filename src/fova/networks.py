@@ -247,22 +247,49 @@ class TwinCritic(eqx.Module):
         self, observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
     ) -> Float[Array, "2 *stack batch"]:
         """Q1 and Q2 of each action at its observation; a stack of candidates per state is scored in one call."""
-        stack = action.shape[:-2]
-        states = jnp.broadcast_to(observation, (*stack, *observation.shape))
-        rows = jnp.concatenate([states, action], axis=-1).reshape(-1, states.shape[-1] + action.shape[-1])
+        rows = state_action_rows(observation, action)
         return jax.vmap(lambda net: net(rows)[..., 0])(self.net).reshape(2, *action.shape[:-1])
 
     def each(
-        self, observation: Float[Array, "batch observation"], action: Float[Array, "2 batch action"]
-    ) -> Float[Array, "2 batch"]:
-        """Q1 of the first batch of actions and Q2 of the second, for votes that each critic holds alone."""
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "2 *stack batch action"]
+    ) -> Float[Array, "2 *stack batch"]:
+        """Q1 of the first critic's actions and Q2 of the second's, for votes that each critic holds alone."""
 
-        def score(net: MLP, own: Float[Array, "batch action"]) -> Float[Array, " batch"]:
-            return net(jnp.concatenate([observation, own], axis=-1))[..., 0]
+        def score(net: MLP, own: Float[Array, "*stack batch action"]) -> Float[Array, "*stack batch"]:
+            return net(state_action_rows(observation, own))[..., 0].reshape(own.shape[:-1])
 
         return jax.vmap(score)(self.net, action)
+
+
+def state_action_rows(
+    observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
+) -> Float[Array, "rows inputs"]:
+    """Each action beside its observation, all candidates of the stack below one another."""
+    states = jnp.broadcast_to(observation, (*action.shape[:-1], observation.shape[-1]))
+    rows = jnp.concatenate([states, action], axis=-1)
+    return rows.reshape(-1, rows.shape[-1])
 
 
 def polyak(slow: T, fast: T, rate: float) -> T:
     """slow + rate (fast - slow), leaf by leaf: how slow critics follow the current ones."""
     return jax.tree.map(lambda s, f: s + rate * (f - s), slow, fast)
+
+
+# --- How far apart two policies are -----------------------------------------------------------------------
+
+
+def distance(one: Squashed | Clipped | Point, other: Squashed | Clipped | Point) -> Float[Array, ""]:
+    """Mean over states of the distance between two policies, in [0, 1].
+
+    Between Gaussians it is the total variation, 1/2 integral |p - q|, estimated with samples from the even
+    mixture of the two: there |p - q| / (p + q) = |tanh((log p - log q) / 2)|, so the estimate can neither
+    explode nor leave the range. A squash does not change a total variation and clipping can only shrink it, so
+    both kinds are measured before either. The noise is fixed: a change between rounds is a change of the
+    policies. Deterministic actions have no density: there it is half the mean absolute difference.
+    """
+    if isinstance(one, Point) or isinstance(other, Point):
+        return 0.5 * jnp.mean(jnp.abs(one.mode() - other.mode()))
+    noise = jax.random.normal(jax.random.key(0), (2, *one.mean.shape))
+    actions = jnp.stack([g.mean + jnp.exp(g.log_std) * e for g, e in zip((one, other), noise)])
+    log_p, log_q = (normal_log_density(actions, g.mean, g.log_std) for g in (one, other))
+    return jnp.mean(jnp.abs(jnp.tanh(0.5 * (log_p - log_q))))

@@ -1,0 +1,223 @@
+"""The contract every algorithm keeps, and the skeleton that actor-critic algorithms share.
+
+An algorithm is a frozen config plus five pure functions; every engine calls the same five:
+
+    init(key, shapes)                     -> learner       everything a client carries between rounds
+    receive(learner, broadcast)           -> learner       what the server's message overwrites
+    step(learner, broadcast, batch, key)  -> learner, metrics     one gradient step
+    submit(learner, broadcast, data)      -> submission    the only thing that ever leaves a client
+    aggregate(submissions)                -> broadcast     what the server sends back
+
+and, for federations whose data is replaced on the way, `data_changed(learner) -> learner`.
+
+This room is pure maths: no file, network, clock or environment, and nothing about the engine that calls it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+from numpy.typing import NDArray
+
+from fova.networks import ActorKind, Initialisation, Shapes, TwinCritic, distance, make_actor
+
+T = TypeVar("T")
+Metrics = dict[str, Float[Array, ""]]
+
+# A client measures its policy on at most this many of its own states at the end of a round.
+MEASURED_STATES = 512
+
+
+# --- What travels through an algorithm --------------------------------------------------------------------
+
+
+class Batch(NamedTuple):
+    """A minibatch of transitions; see `fova.data.transitions` for what each field means."""
+
+    observations: Float[Array, "batch observation"]
+    actions: Float[Array, "batch action"]
+    rewards: Float[Array, " batch"]
+    next_observations: Float[Array, "batch observation"]
+    next_actions: Float[Array, "batch action"]
+    terminals: Float[Array, " batch"]
+    has_next_action: Float[Array, " batch"]
+
+
+class Data(eqx.Module):
+    """A client's whole dataset: its rows packed side by side, so that drawing a minibatch is one gather."""
+
+    rows: Float[Array, "capacity width"]  # the fields of Batch in order; rows past `length` are padding
+    length: Int[Array, ""]
+    shapes: Shapes = eqx.field(static=True)
+
+    def batch(self, indices: Int[Array, " batch"]) -> Batch:
+        return unpack(self.rows[indices], self.shapes)
+
+    def sample(self, key: PRNGKeyArray, size: int) -> Batch:
+        """`size` rows drawn uniformly, with replacement."""
+        return self.batch(jax.random.randint(key, (size,), 0, self.length))
+
+    def spread(self, size: int) -> Batch:
+        """`size` rows spread evenly over the dataset: the same ones every time, no randomness needed."""
+        positions = jnp.arange(size, dtype=jnp.float32) / size
+        return self.batch((positions * self.length).astype(jnp.int32))
+
+
+def pack(batch: Batch) -> NDArray[np.float32]:
+    """The fields of a batch side by side, [batch, width], on the host."""
+    return np.concatenate(
+        [np.reshape(field, (len(batch.rewards), -1)) for field in batch], axis=1, dtype=np.float32
+    )
+
+
+def unpack(rows: Float[Array, "batch width"], shapes: Shapes) -> Batch:
+    """The inverse of `pack`, on the device."""
+    widths = (shapes.observation, shapes.action, 1, shapes.observation, shapes.action, 1, 1)
+    columns = jnp.split(rows, [sum(widths[: i + 1]) for i in range(len(widths) - 1)], axis=1)
+    s, a, r, next_s, next_a, terminal, has_next_action = columns
+    return Batch(s, a, r[:, 0], next_s, next_a, terminal[:, 0], has_next_action[:, 0])
+
+
+class Broadcast(eqx.Module):
+    """What the server sends: the global policy and critics. It does not change during a round."""
+
+    actor: Any  # one of networks.Actor
+    critic: TwinCritic
+
+
+class Submission(eqx.Module):
+    """What a client sends: its parameters, how much they count, and named metrics. Never a row of data."""
+
+    parameters: Broadcast
+    log_weight: Float[Array, ""]  # the logarithm of how much this client counts; 0 for all is the plain mean
+    metrics: Metrics
+
+
+class Learner(eqx.Module):
+    """What a client carries from round to round. The broadcast overwrites actor and critic, nothing else."""
+
+    actor: Any  # one of networks.Actor
+    critic: TwinCritic
+    slow_critic: TwinCritic
+    actor_moments: optax.OptState
+    critic_moments: optax.OptState
+    extra: Any = None  # what one algorithm carries beyond the skeleton
+
+
+class Algorithm(Protocol):
+    """What an engine may rely on. Implementations are frozen (hashable) dataclasses."""
+
+    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Any: ...
+
+    def receive(self, learner: Any, broadcast: Any) -> Any: ...
+
+    def step(self, learner: Any, broadcast: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, Metrics]: ...
+
+    def submit(self, learner: Any, broadcast: Any, data: Data) -> Submission: ...
+
+    def aggregate(self, submissions: Submission) -> Any: ...
+
+    def data_changed(self, learner: Any) -> Any: ...
+
+
+# --- The shared skeleton ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ActorCritic:
+    """Networks, optimisers and messages of an actor-critic algorithm; a subclass brings its `step`."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}}
+
+    discount: float = 0.99
+    """Gamma: how much a reward one step later counts."""
+    tau: float = 0.005
+    """Share of the current critics that the slow critics take over at every step."""
+    batch_size: int = 256
+    """Transitions in a minibatch."""
+    actor_lr: float = 1e-4
+    """Adam's learning rate for the actor."""
+    critic_lr: float = 3e-4
+    """Adam's learning rate for the critics."""
+    hidden: tuple[int, ...] = (256, 256, 256)
+    """Widths of the hidden layers of actor and critics."""
+    actor: ActorKind = "clipped"
+    """How the actor turns a state into actions: clipped (Gaussian around a tanh mean, clipped to the bounds),
+    squashed (tanh of a Gaussian) or deterministic."""
+    actor_layer_norm: bool = False
+    """LayerNorm after each hidden layer of the actor."""
+    critic_layer_norm: bool = True
+    """LayerNorm after each hidden layer of the critics."""
+    initialisation: Initialisation = "orthogonal"
+    """How weights start: orthogonal, or fan_in (uniform in +-1/sqrt(inputs))."""
+
+    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
+        actor_key, critic_key = jax.random.split(key)
+        actor = make_actor(actor_key, shapes, self.actor, self.hidden, self.actor_layer_norm, self.initialisation)
+        critic = TwinCritic(critic_key, shapes, self.hidden, self.critic_layer_norm, self.initialisation)
+        return Learner(
+            actor=actor,
+            critic=critic,
+            slow_critic=critic,
+            actor_moments=adam(self.actor_lr).init(actor),
+            critic_moments=adam(self.critic_lr).init(critic),
+        )
+
+    def receive(self, learner: Learner, broadcast: Broadcast) -> Learner:
+        return replace(learner, actor=broadcast.actor, critic=broadcast.critic)
+
+    def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> Submission:
+        states = data.spread(MEASURED_STATES).observations
+        metrics = {"policy_distance": distance(learner.actor(states), broadcast.actor(states))}
+        return Submission(Broadcast(learner.actor, learner.critic), jnp.zeros(()), metrics)
+
+    def aggregate(self, submissions: Submission) -> Broadcast:
+        """eq. (aggregation): the mean of the clients' parameters, each counted by its weight."""
+        return weighted_mean(submissions.parameters, submissions.log_weight)
+
+    def data_changed(self, learner: Learner) -> Learner:
+        """Called once when a client's data is replaced, before the first step on the new data."""
+        return learner
+
+
+def adam(learning_rate: float) -> optax.GradientTransformation:
+    """Adam on one flat vector: a handful of large operations instead of many small ones."""
+    return optax.flatten(optax.adam(learning_rate))
+
+
+def descend(learning_rate: float, parameters: T, gradient: T, moments: optax.OptState) -> tuple[T, optax.OptState]:
+    """One step of Adam."""
+    updates, moments = adam(learning_rate).update(gradient, moments)
+    return jax.tree.map(jnp.add, parameters, updates), moments
+
+
+def weighted_mean(stacked: T, log_weights: Float[Array, " clients"]) -> T:
+    """The mean over the leading axis with weights softmax(log_weights); a weight of -inf leaves a client out.
+
+    Because weights are normalised here, the mean of several groups' means, each weighted by the logsumexp of
+    its log-weights, is the mean of all: large federations are averaged group by group.
+    """
+    weights = jax.nn.softmax(log_weights)
+
+    def mean(leaf: Float[Array, "clients ..."]) -> Float[Array, "..."]:
+        share = weights.reshape(-1, *[1] * (leaf.ndim - 1))
+        # A client left out must not count even if it sent NaN, and 0 * NaN is NaN.
+        return jnp.sum(jnp.where(share > 0, share * leaf, 0.0), axis=0)
+
+    return jax.tree.map(mean, stacked)
+
+
+def replace(module: T, **changes: Any) -> T:
+    """A copy of an Equinox module with some fields replaced."""
+    names = list(changes)
+    return eqx.tree_at(
+        lambda m: [getattr(m, name) for name in names],
+        module,
+        [changes[name] for name in names],
+        is_leaf=lambda leaf: leaf is None,
+    )

@@ -1,0 +1,299 @@
+"""FOVA: federated offline RL with a vote and advantage-weighted regression.
+
+Read beside the paper ("FOVA: Offline Federated Reinforcement Learning with Mixed-Quality Data"): its equation
+labels stand at the functions below. In order: what a client carries, the equations, then the config with one
+`step` that reads as the paper's algorithm box. Pure maths: `base.py` says what may not enter this room.
+
+Three candidates compete at a state x: a_l ~ pi_k(.|x) of the client's own policy, a_b the action its data
+holds there, and a_g ~ pibar(.|x) of the global policy, which is frozen during a round.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, adam, descend, replace
+from fova.networks import Clipped, GaussianActor, Shapes, Squashed, TwinCritic, polyak
+
+LOCAL, BEHAVIOUR, GLOBAL = range(3)
+VoteOrder = Literal["min_then_max", "max_then_min"]
+
+# With the vote on, a_g is itself a candidate and w stays in (0, 1]. With it off nothing else bounds w.
+MAX_WEIGHT = 100.0
+
+
+# --- What a client carries beyond the skeleton ------------------------------------------------------------
+
+
+class Temperature(eqx.Module):
+    """SAC's entropy temperature and its own Adam moments; it stays with the client."""
+
+    log: Float[Array, ""]
+    moments: optax.OptState
+
+    @staticmethod
+    def start(learning_rate: float) -> "Temperature":
+        log = jnp.zeros(())
+        return Temperature(log, adam(learning_rate).init(log))
+
+    def follow(self, log_prob: Float[Array, " batch"], target: float, learning_rate: float) -> "Temperature":
+        """Raise the temperature while the policy's entropy is below its target, lower it above."""
+        gradient = -(log_prob.mean() + target)
+        return Temperature(*descend(learning_rate, self.log, gradient, self.moments))
+
+
+class Memory(eqx.Module):
+    """The critics as they were when the data last changed (continual variant)."""
+
+    critic: TwinCritic
+    valid: Float[Array, ""]  # 0 until the data has changed once
+
+
+class Extra(eqx.Module):
+    temperature: Temperature | None
+    memory: Memory | None
+
+
+# --- The equations ----------------------------------------------------------------------------------------
+
+
+class Candidates(NamedTuple):
+    actions: Float[Array, "3 batch action"]  # a_l, a_b, a_g
+    log_density: Float[Array, "3 batch"]  # under the policy that proposed it; 0 for the data's action
+
+
+class Vote(NamedTuple):
+    winner: Int[Array, "2 batch"]  # the candidate that each critic takes
+    value: Float[Array, " batch"]
+
+
+def candidates(
+    local: Squashed | Clipped,
+    behaviour: Float[Array, "batch action"],
+    world: Squashed | Clipped,
+    local_key: PRNGKeyArray,
+    world_key: PRNGKeyArray,
+) -> Candidates:
+    """One action from each of pi_k, the data and pibar."""
+    a_l, log_l = local.sample_with_log_prob(local_key)
+    a_g, log_g = world.sample_with_log_prob(world_key)
+    return Candidates(jnp.stack([a_l, behaviour, a_g]), jnp.stack([log_l, jnp.zeros_like(log_l), log_g]))
+
+
+def vote(q: Float[Array, "2 3 batch"], ballot: Float[Array, "3 batch"], order: VoteOrder) -> Vote:
+    """eq. (vote_policy): the candidate with the largest Q wins; `ballot` is 0 where a candidate may not stand."""
+    q = jnp.where(ballot > 0, q, -jnp.inf)
+    if order == "min_then_max":  # the twins agree on the smaller value first, then there is one vote
+        q = jnp.broadcast_to(q.min(axis=0), q.shape)
+    return Vote(q.argmax(axis=1), q.max(axis=1).min(axis=0))
+
+
+def elected(values: Float[Array, "2 3 batch ..."], winner: Int[Array, "2 batch"]) -> Float[Array, "2 batch ..."]:
+    """For each critic and state, the value that belongs to the winning candidate."""
+    index = winner.reshape(winner.shape[0], 1, winner.shape[1], *[1] * (values.ndim - 3))
+    return jnp.take_along_axis(values, index, axis=1)[:, 0]
+
+
+def target(
+    rewards: Float[Array, " batch"],
+    terminals: Float[Array, " batch"],
+    next_value: Float[Array, " batch"],
+    discount: float,
+) -> Float[Array, " batch"]:
+    """The empirical Bellman operator of the vote policy: r + gamma (1 - terminal) V(s')."""
+    return rewards + discount * (1.0 - terminals) * next_value
+
+
+def soft_maximum(
+    q: Float[Array, "2 source batch"], log_density: Float[Array, "2 source batch"]
+) -> Float[Array, "2 batch"]:
+    """log sum exp over sources of Q minus log-density: the authors' program pushes this down."""
+    return jax.nn.logsumexp(q - log_density, axis=1)
+
+
+def vcql_loss(
+    q_data: Float[Array, "2 batch"],
+    y: Float[Array, " batch"],
+    gap: Float[Array, "2 batch"],
+    alpha: float,
+    td_scale: float,
+) -> Float[Array, ""]:
+    """eq. (vcql), both critics added: td_scale E[(Q(s,a) - y)^2] + alpha (E[Q(s,a_v)] - E[Q(s,a)])."""
+    return jnp.sum(td_scale * jnp.square(q_data - y).mean(axis=1) + alpha * gap.mean(axis=1))
+
+
+def awr_weight(q_global: Float[Array, " batch"], v: Float[Array, " batch"], beta: float) -> Float[Array, " batch"]:
+    """w(s) = exp((Q(s, a_g) - V(s)) / beta)."""
+    return jnp.minimum(jnp.exp((q_global - v) / beta), MAX_WEIGHT)
+
+
+def awr_loss(
+    log_prob_data: Float[Array, " batch"], w: Float[Array, " batch"], q_local: Float[Array, " batch"], lam: float
+) -> Float[Array, ""]:
+    """eq. (awr), negated: lambda E[w(s) log pi_k(a|s)] + E[Q(s, a_l)] is to be maximised."""
+    return -(lam * jnp.mean(w * log_prob_data) + q_local.mean())
+
+
+def memory_loss(q_data: Float[Array, "2 batch"], q_before: Float[Array, "2 batch"]) -> Float[Array, ""]:
+    """The continual variant's pull, both critics added: E[(Q(s,a) - Q_prev(s,a))^2]."""
+    return jnp.square(q_data - q_before).mean(axis=1).sum()
+
+
+# --- The algorithm ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fova(ActorCritic):
+    """FOVA: the vote mechanism with advantage-weighted regression."""
+
+    name: ClassVar[str] = "fova"
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        # the default: what works best, as far as is known
+        "recommended": {},
+        # the paper's text
+        "equations": {"actor": "squashed"},
+        # the authors' program (which ran 1000 rounds of 100 steps with 5 clients of 10,000 transitions)
+        "released": {
+            "actor": "squashed",
+            "conservative": "logsumexp",
+            "td_scale": 1.0,
+            "entropy": "auto",
+            "vote_order": "max_then_min",
+            "advantage_from": "slow",
+            "lam": 3.0,
+            "beta": 3.0,
+            "actor_layer_norm": True,
+        },
+    }
+
+    actor: Literal["clipped", "squashed"] = "clipped"
+    """How the actor turns a state into actions: clipped (Gaussian around a tanh mean, clipped to the bounds) or
+    squashed (tanh of a Gaussian, as the authors have it)."""
+    alpha: float = 5.0
+    """Weight of the conservative term of the critics (eq. vcql)."""
+    lam: float = 5.0
+    """Lambda: weight of imitation against the Q term of the actor (eq. awr). 0 leaves the Q term alone."""
+    beta: float = 5.0
+    """Temperature of the imitation weights w (eq. awr), in units of Q. Large means plain behaviour cloning."""
+    conservative: Literal["vote", "logsumexp"] = "vote"
+    """Whose Q the critics push down: the voted action's, or a soft maximum over the votes at s and s' and a
+    uniform action."""
+    td_scale: float = 0.5
+    """Factor of the squared TD error: 0.5 in the paper, 1 in the authors' program."""
+    entropy: Literal["none", "auto"] = "none"
+    """Entropy bonus of the actor: none, or SAC's with automatic temperature and target -dim(A)."""
+    vote_order: VoteOrder = "min_then_max"
+    """One vote on the smaller of the twins' values, or a vote per critic and then the smaller outcome."""
+    advantage_from: Literal["current", "slow"] = "current"
+    """Which critics judge V and w for the actor."""
+    vote: bool = True
+    """Hold the vote. Without it (ablation) the client's own action wins everywhere."""
+    awr: bool = True
+    """Weigh the imitation by advantage. Without it (ablation) w = 1: plain behaviour cloning."""
+    continual: float = 0.0
+    """alpha_2: pull of Q towards the Q frozen when the data last changed. 0 switches it off."""
+
+    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
+        learner = super().init(key, shapes)
+        temperature = Temperature.start(self.actor_lr) if self.entropy == "auto" else None
+        memory = Memory(learner.critic, jnp.zeros(())) if self.continual else None
+        return replace(learner, extra=Extra(temperature, memory))
+
+    def data_changed(self, learner: Learner) -> Learner:
+        if learner.extra.memory is None:
+            return learner
+        return replace(learner, extra=replace(learner.extra, memory=Memory(learner.critic, jnp.ones(()))))
+
+    def ballot(self, has_action: Float[Array, " batch"]) -> Float[Array, "3 batch"]:
+        """Who may stand: the data's action only where there is one; with the vote off, only the local policy."""
+        everyone = jnp.ones_like(has_action)
+        return jnp.stack([everyone, has_action * self.vote, everyone * self.vote])
+
+    def step(
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Learner, Metrics]:
+        s, a, next_s = batch.observations, batch.actions, batch.next_observations
+        local_key, global_key, next_local_key, next_global_key, uniform_key = jax.random.split(key, 5)
+        temperature, memory = learner.extra.temperature, learner.extra.memory
+
+        # --- Candidates at s and at s' ---
+        here = candidates(learner.actor(s), a, broadcast.actor(s), local_key, global_key)
+        there = candidates(
+            learner.actor(next_s), batch.next_actions, broadcast.actor(next_s), next_local_key, next_global_key
+        )
+        ballot, next_ballot = self.ballot(jnp.ones_like(batch.rewards)), self.ballot(batch.has_next_action)
+
+        # --- Vote at s' under the slow critics: eq. (vote_policy) ---
+        next_vote = vote(learner.slow_critic(next_s, there.actions), next_ballot, self.vote_order)
+        y = target(batch.rewards, batch.terminals, next_vote.value, self.discount)
+
+        # --- Critics: eq. (vcql) ---
+        def pushed_down(critic: TwinCritic, q: Float[Array, "2 3 batch"]) -> Float[Array, "2 batch"]:
+            winner = vote(q, ballot, self.vote_order).winner
+            if self.conservative == "vote":
+                return elected(q, winner)
+            # The vote at s' scored at s, and a uniform action, beside the vote at s.
+            a_next = elected(jnp.broadcast_to(there.actions, (2, *there.actions.shape)), next_vote.winner)
+            a_uniform = jax.random.uniform(uniform_key, a.shape, minval=-1.0, maxval=1.0)
+            others = jnp.stack([a_next, jnp.broadcast_to(a_uniform, a_next.shape)], axis=1)
+            q_sources = jnp.concatenate([elected(q, winner)[:, None], critic.each(s, others)], axis=1)
+            log_here = elected(jnp.broadcast_to(here.log_density, q.shape), winner)
+            log_next = elected(jnp.broadcast_to(there.log_density, q.shape), next_vote.winner)
+            log_uniform = jnp.full_like(log_here, -a.shape[-1] * jnp.log(2.0))
+            return soft_maximum(q_sources, jnp.stack([log_here, log_next, log_uniform], axis=1))
+
+        def critic_loss(critic: TwinCritic) -> tuple[Float[Array, ""], Any]:
+            q = critic(s, here.actions)
+            q_data = q[:, BEHAVIOUR]
+            gap = pushed_down(critic, q) - q_data
+            loss = vcql_loss(q_data, y, gap, self.alpha, self.td_scale)
+            if memory is not None:
+                loss += self.continual * memory.valid * memory_loss(q_data, memory.critic(s, a))
+            return loss, (q, gap)
+
+        (critic_objective, (q, gap)), critic_gradient = jax.value_and_grad(critic_loss, has_aux=True)(
+            learner.critic
+        )
+
+        # --- Actor: eq. (awr) ---
+        judged = q if self.advantage_from == "current" else learner.slow_critic(s, here.actions)
+        v = vote(judged, ballot, self.vote_order).value
+        w = awr_weight(judged[:, GLOBAL].min(axis=0), v, self.beta) if self.awr else jnp.ones_like(v)
+
+        def actor_loss(actor: GaussianActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
+            policy = actor(s)
+            a_l, log_prob = policy.sample_with_log_prob(local_key)  # the candidate again, now with its gradient
+            loss = awr_loss(policy.log_prob(a), w, learner.critic(s, a_l).min(axis=0), self.lam)
+            if temperature is not None:
+                loss += jnp.exp(temperature.log) * log_prob.mean()
+            return loss, log_prob
+
+        (actor_objective, log_prob), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(learner.actor)
+
+        # --- Updates ---
+        actor, actor_moments = descend(self.actor_lr, learner.actor, actor_gradient, learner.actor_moments)
+        critic, critic_moments = descend(self.critic_lr, learner.critic, critic_gradient, learner.critic_moments)
+        slow_critic = polyak(learner.slow_critic, critic, self.tau)
+        if temperature is not None:
+            temperature = temperature.follow(log_prob, target=-a.shape[-1], learning_rate=self.actor_lr)
+
+        share = jnp.mean(next_vote.winner[..., None] == jnp.arange(3), axis=(0, 1))
+        metrics = {
+            "vote_local": share[LOCAL],
+            "vote_behaviour": share[BEHAVIOUR],
+            "vote_global": share[GLOBAL],
+            "weight": w.mean(),
+            "q_data": q[:, BEHAVIOUR].mean(),
+            "conservative_gap": gap.mean(),
+            "td_error": jnp.abs(q[:, BEHAVIOUR] - y).mean(),
+            "entropy": -log_prob.mean(),
+            "critic_loss": critic_objective,
+            "actor_loss": actor_objective,
+        }
+        extra = Extra(temperature, memory)
+        return Learner(actor, critic, slow_critic, actor_moments, critic_moments, extra), metrics

@@ -1,0 +1,192 @@
+"""The command line: wiring only. Each command is one function; heavy parts are imported when it runs."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, make_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console
+
+from fova import __version__
+from fova.errors import FovaError, unknown
+
+if TYPE_CHECKING:
+    from fova.config import Config
+    from fova.training import Result
+
+HELP = f"""fova {__version__}: offline federated reinforcement learning when clients' data differ in quality
+
+usage: fova COMMAND [options]        fova COMMAND --help explains a command
+
+  fova demo                          train on built-in data, draw what happened (a few minutes)
+  fova train ...                     train one policy across many clients
+  fova evaluate RUN                  play a run's policies again
+  fova tasks                         the tasks that data can be made for
+
+by example
+
+  two clients with expert data, two with random data, 5,000 transitions each:
+    fova train --task maze2d-umaze --clients expert expert random random --size 5000
+
+  your own logs, no simulator (observations, actions, rewards, terminals, timeouts):
+    fova train --clients ward-1.npz ward-2.npz --name wards
+
+  who takes part written down in a file, with one [[client]] table each:
+    fova train --config federation.toml --rounds 50
+
+  the paper's equations to the letter, a smaller network, another seed:
+    fova train --task maze2d-umaze --clients expert random --preset equations --hidden 128 128 --seed 1
+
+  go on after an interruption:
+    fova train --resume runs/wards
+"""
+
+
+def main() -> None:
+    """Run a command. What the user can fix ends in one message and exit code 2, never in a traceback."""
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        _dispatch(sys.argv[1:])
+    except FovaError as error:
+        interrupted = type(error).__name__ == "Interrupted"
+        errors.print(str(error) if interrupted else f"[red]error:[/] {escape(str(error))}")
+        sys.exit(130 if interrupted else 2)
+    except KeyboardInterrupt:
+        errors.print("Stopped at once; the last checkpoint is kept.")
+        sys.exit(130)
+    except OSError as error:
+        errors.print(f"[red]error:[/] {escape(str(error))}\nWhat was saved before is untouched.")
+        sys.exit(2)
+
+
+def escape(text: str) -> str:
+    """Text as it is, square brackets included."""
+    return text.replace("[", "\\[")
+
+
+def _dispatch(arguments: list[str]) -> None:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return
+    if arguments[0] in ("-V", "--version"):
+        print(f"fova {__version__}")
+        return
+    name, *rest = arguments
+    if name not in COMMANDS:
+        raise unknown("command", name, COMMANDS, "See: fova --help")
+    COMMANDS[name](rest)
+
+
+# --- fova train -------------------------------------------------------------------------------------------
+
+
+def _train(arguments: list[str]) -> None:
+    from fova import training
+    from fova.reports.progress import choose
+
+    console = Console()
+    config, options = parse_train(arguments)
+    progress = choose(options.quiet, options.plain, console)
+    if options.resume:
+        result = training.resume(options.resume, progress)
+    else:
+        result = training.start(config, Path("runs") / options.name if options.name else None, progress)
+    if not options.quiet:
+        _show_result(result, console)
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Train one policy across the data of many clients.
+
+    Describe the federation with --task and --clients, or in a TOML file given with --config. Everything is
+    written to a new directory under runs/.
+    """
+
+    task: str | None = None
+    """What is being learned; see `fova tasks`. Without a task, clients are files and nothing is played."""
+    clients: tuple[str, ...] = ()
+    """One entry per client: a quality of the task's data (expert, random, ...) or a data file."""
+    size: int | None = None
+    """Transitions of each client (default: 5000 of a quality, all of a file)."""
+    config: Path | None = None
+    """A TOML file with task, [[client]] tables and, if wanted, [run] and [algorithm]. Flags win over it."""
+    algorithm: str = "fova"
+    """The algorithm: a name, or the path of a .py file that holds one."""
+    preset: str | None = None
+    """Which of the algorithm's presets to start from (fova: recommended, equations, released)."""
+    name: str | None = None
+    """Directory of the run under runs/ (default: algorithm, task and a number)."""
+    resume: Path | None = None
+    """Go on with the interrupted run in this directory; other options are then taken from it."""
+    quiet: bool = False
+    """Print nothing but errors."""
+    plain: bool = False
+    """Print plain lines instead of a live display."""
+
+
+def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:
+    """The configuration that the arguments describe. Defaults, then preset, then file, then flags."""
+    import tyro
+
+    from fova import algorithms
+    from fova.clients import ClientSpec
+    from fova.config import Config, ConfigFile, RunConfig, read_toml
+    from fova.settings import fill
+
+    arguments = ["--lam" if a == "--lambda" else a for a in arguments]  # `lambda` cannot name a Python field
+    early = _early(arguments, ("config", "algorithm", "preset"))
+    file = read_toml(Path(early["config"])) if "config" in early else ConfigFile()
+    algorithm = early.get("algorithm") or file.algorithm or "fova"
+    settings = algorithms.configure(algorithm, early.get("preset") or file.preset, **file.settings)
+
+    flat = tyro.conf.arg(name="")
+    command = make_dataclass(
+        "Train",
+        [
+            ("run", Annotated[RunConfig, flat], field(default=fill(RunConfig, file.run, "of [run]"))),
+            ("settings", Annotated[type(settings), flat], field(default=settings)),
+        ],
+        bases=(TrainOptions,),
+        frozen=True,
+    )
+    command.__doc__ = TrainOptions.__doc__
+    parsed: Any = tyro.cli(command, prog="fova train", args=arguments)
+    clients = tuple(ClientSpec(data) for data in parsed.clients) or file.clients
+    if parsed.size is not None:
+        clients = tuple(replace(client, size=parsed.size) for client in clients)
+    config = Config(parsed.task or file.task, clients, parsed.settings, algorithm, parsed.run)
+    return config, parsed
+
+
+def _early(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:
+    """Options that decide which other options there are, read before the rest."""
+    found = {}
+    for position, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag.removeprefix("--") in names and flag.startswith("--"):
+            following = arguments[position + 1] if position + 1 < len(arguments) else ""
+            found[flag.removeprefix("--")] = value if equals else following
+    return found
+
+
+def _show_result(result: "Result", console: Console) -> None:
+    from fova.reports.tables import result_table
+
+    if result.server is not None:
+        console.print(result_table(result))
+    console.print(f"policy   {result.directory / 'policy.safetensors'}", highlight=False)
+    console.print(f"metrics  {result.directory / 'metrics.jsonl'}", highlight=False)
+    console.print(f"again    fova evaluate {result.directory}", highlight=False)
+
+
+# --- The other commands -----------------------------------------------------------------------------------
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {"train": _train}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""A federation's clients: from what the user named to data that is checked and ready to train on.
+
+A client is named by a quality that a task can make (`expert`, `random`, ...) or by a file. Clients that name
+the same source get pieces that follow one another and never overlap, unless an offset says otherwise.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fova.data import sources
+from fova.data.normalise import Normaliser, client_sums, combine
+from fova.data.transitions import Episode, Floats, Transitions, check, from_episodes
+from fova.errors import FovaError, unknown
+from fova.networks import Shapes
+from fova.tasks.registry import Task
+
+DEFAULT_SIZE = 5000
+Bounds = tuple[ArrayLike, ArrayLike] | None
+
+
+@dataclass(frozen=True)
+class ClientSpec:
+    """One client as the user describes it."""
+
+    data: str
+    """A quality of the task (expert, random, ...) or a data file."""
+    size: int | None = None
+    """Transitions to take; by default 5000 of a quality, an even share of a file."""
+    offset: int | None = None
+    """Where to start in the source; by default right after the previous client with the same source."""
+    name: str | None = None
+    """What to call the client; by default its source and a number."""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Who takes part, with what data. Data is raw: as logged, in the task's own units."""
+
+    clients: Mapping[str, Transitions]
+    shapes: Shapes
+    action_low: Floats  # [action]
+    action_high: Floats
+    task: Task | None = None
+    specs: tuple[ClientSpec, ...] = ()
+
+    @staticmethod
+    def of(clients: Mapping[str, Transitions], task: Task | None = None, bounds: Bounds = None) -> "Federation":
+        """A federation of data you already have; every client is checked.
+
+        `bounds` are the lowest and highest action, each one number or one per column; by default the task's, or
+        -1 and 1.
+        """
+        if not clients:
+            raise FovaError("A federation needs at least one client.")
+        first = next(iter(clients.values()))
+        shapes = task.shapes if task else Shapes(*(np.shape(a)[-1] for a in (first.observations, first.actions)))
+        low, high = action_bounds(
+            shapes.action, bounds or ((task.action_low, task.action_high) if task else (-1, 1))
+        )
+        for name, data in clients.items():
+            check(data, name, low, high, *shapes)
+        return Federation(clients, shapes, low, high, task)
+
+    @staticmethod
+    def build(
+        specs: Sequence[ClientSpec],
+        task: Task | None = None,
+        seed: int = 0,
+        bounds: Bounds = None,
+        tell: Callable[[str], None] = lambda message: None,
+    ) -> "Federation":
+        """Make or load every client's data, as the user described it."""
+        if not specs:
+            raise FovaError("No clients were given. Name them, for instance: --clients expert expert random random")
+        specs = complete(specs)
+        loaded: dict[str, Transitions] = {}
+        for source in dict.fromkeys(spec.data for spec in specs):
+            tell(f"{source} data")
+            if is_file(source):
+                read = sources.load(source)
+                loaded[source] = read.transitions
+                for note in read.notes:
+                    tell(f"{source}: {note}")
+                if bounds is None and task is None and read.action_low is not None and read.action_high is not None:
+                    bounds = (read.action_low, read.action_high)
+            else:
+                loaded[source] = _make(source, [spec for spec in specs if spec.data == source], task, seed)
+        even = {source: len(loaded[source]) // count for source, count in Counter(s.data for s in specs).items()}
+        clients: dict[str, Transitions] = {}
+        placed: list[ClientSpec] = []
+        for spec in specs:
+            size = spec.size if spec.size is not None else even[spec.data]
+            offset = spec.offset if spec.offset is not None else _next_free(spec.data, placed)
+            data = loaded[spec.data]
+            if offset + size > len(data):
+                raise FovaError(
+                    f"Client {spec.name!r} wants rows {offset} to {offset + size} of {spec.data}, "
+                    f"which has {len(data)}. Ask for a smaller size."
+                )
+            placed.append(replace(spec, size=size, offset=offset))
+            clients[str(spec.name)] = data[offset : offset + size]
+        return replace(Federation.of(clients, task, bounds), specs=tuple(placed))
+
+    def normaliser(self) -> Normaliser:
+        """Observation statistics of the whole federation, from sums that each client computes by itself."""
+        return combine(client_sums(data.observations) for data in self.clients.values())
+
+    def prepared(self, normaliser: Normaliser, reward_scale: float = 1.0) -> dict[str, Transitions]:
+        """The data as the networks see it: normalised observations, actions in [-1, 1], scaled rewards."""
+        half = 0.5 * (self.action_high - self.action_low)
+
+        def frame(data: Transitions) -> Transitions:
+            return replace(
+                data,
+                observations=normaliser(data.observations),
+                next_observations=normaliser(data.next_observations),
+                actions=np.clip((data.actions - self.action_low) / half - 1.0, -1.0, 1.0),
+                next_actions=np.clip((data.next_actions - self.action_low) / half - 1.0, -1.0, 1.0),
+                rewards=data.rewards * np.float32(reward_scale),
+            )
+
+        return {name: frame(data) for name, data in self.clients.items()}
+
+
+def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:
+    """Give every client a name of its own: expert-1, expert-2, random-1, ..."""
+    seen: Counter[str] = Counter()
+    named = []
+    for spec in specs:
+        stem = Path(spec.data).stem if is_file(spec.data) else spec.data
+        seen[stem] += 1
+        named.append(spec if spec.name else replace(spec, name=f"{stem}-{seen[stem]}"))
+    twice = [name for name, count in Counter(spec.name for spec in named).items() if count > 1]
+    if twice:
+        raise FovaError(f"Two clients are called {twice[0]!r}. Give each a name of its own.")
+    return named
+
+
+def is_file(data: str) -> bool:
+    """Qualities are single words; anything with a suffix, a folder or an existing path is a file."""
+    return "/" in data or "." in data or Path(data).exists()
+
+
+def _make(source: str, specs: Sequence[ClientSpec], task: Task | None, seed: int) -> Transitions:
+    if task is None:
+        raise FovaError(f"{source!r} is not a file, and without --task there is nothing to make data from.")
+    if task.generate is None or source not in task.qualities:
+        raise unknown(f"data of {task.name}", source, task.qualities, "A file is given by its path.")
+    wanted, position = 0, 0
+    for spec in specs:
+        position = (spec.offset if spec.offset is not None else position) + (spec.size or DEFAULT_SIZE)
+        wanted = max(wanted, position)
+    return _first_rows(task.generate(source, 0, seed), wanted)
+
+
+def _first_rows(episodes: Iterator[Episode], wanted: int) -> Transitions:
+    taken, rows = [], 0
+    while rows < wanted:
+        taken.append(next(episodes))
+        rows += len(taken[-1])
+    return from_episodes(taken)[:wanted]
+
+
+def _next_free(source: str, placed: Sequence[ClientSpec]) -> int:
+    ends = [(spec.offset or 0) + (spec.size or 0) for spec in placed if spec.data == source]
+    return ends[-1] if ends else 0
+
+
+def action_bounds(size: int, bounds: tuple[ArrayLike, ArrayLike]) -> tuple[Floats, Floats]:
+    """Lowest and highest action for each column."""
+    low, high = (np.asarray(bound, np.float32) for bound in bounds)
+    for name, bound in (("action_low", low), ("action_high", high)):
+        if bound.shape not in ((), (1,), (size,)):
+            raise FovaError(
+                f"{name} has {bound.size} numbers, but actions have {size}. Give one, or one per column."
+            )
+    low, high = (np.broadcast_to(bound, (size,)).copy() for bound in (low, high))
+    if not (low < high).all():
+        raise FovaError(f"action_low {low} must be below action_high {high} in every column.")
+    return low, high

@@ -1,0 +1,138 @@
+"""A run's configuration: what the command line, a TOML file and the Python API all fill in.
+
+A configuration file may hold only who takes part (`task` and the `[[client]]` tables), or everything, as the
+`config.toml` in a run directory does; the same file can be run again.
+"""
+
+import tomllib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fova import __version__, algorithms
+from fova.clients import ClientSpec
+from fova.errors import FovaError, unknown
+from fova.settings import fill
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How a federation is trained, whatever the algorithm."""
+
+    rounds: int = 30
+    """Rounds of local training and aggregation."""
+    local_steps: int = 100
+    """Gradient steps of every client in a round."""
+    seed: int = 0
+    """Seed of the data, the networks and the training. Same seed, same result, bit for bit."""
+    participation: float = 1.0
+    """Share of the clients that take part in each round, drawn anew every round."""
+    cohort: int = 64
+    """Clients that are trained at once; bounds the memory of large federations."""
+    normalise: bool = True
+    """Normalise observations with the federation's statistics (only sums leave a client)."""
+    reward_scale: float = 1.0
+    """Factor on all rewards during training."""
+    action_low: tuple[float, ...] = ()
+    """Lowest action, one number or one per column; by default the task's, or what the data declares, or -1."""
+    action_high: tuple[float, ...] = ()
+    """Highest action, likewise."""
+    evaluate_every: int = 10
+    """Play the server's policy every so many rounds; 0 never. Needs a task."""
+    episodes: int = 5
+    """Episodes of each of these evaluations."""
+    evaluate_clients: bool = False
+    """Play every client's own policy at these evaluations, too."""
+    final_episodes: int = 20
+    """Episodes of the evaluation at the end, of the server's and every client's policy."""
+    checkpoint_seconds: float = 30.0
+    """Save a checkpoint when so many seconds have passed since the last one; 0 saves after every round."""
+
+    def __post_init__(self) -> None:
+        for name, least in {"rounds": 1, "local_steps": 1, "cohort": 1, "evaluate_every": 0, "episodes": 1}.items():
+            if getattr(self, name) < least:
+                raise FovaError(f"{name} is {getattr(self, name)}, but must be at least {least}.")
+        if bool(self.action_low) != bool(self.action_high):
+            raise FovaError("Give action_low and action_high together.")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that determines a run."""
+
+    task: str | None
+    clients: tuple[ClientSpec, ...]
+    algorithm: Any  # the frozen config of one of fova.algorithms
+    algorithm_name: str = "fova"
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def to_toml(self) -> str:
+        """The whole configuration as text that `from_toml` reads back."""
+        tables = {
+            "task": self.task,
+            "run": asdict(self.run),
+            "algorithm": {"name": self.algorithm_name, **asdict(self.algorithm)},
+            "client": [asdict(client) for client in self.clients],
+        }
+        return f"# A run of fova {__version__}. To run it again: fova train --config THIS_FILE\n\n" + tomli_w.dumps(
+            _without_none(tables)
+        )
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """What a configuration file says; everything in it is optional."""
+
+    task: str | None = None
+    clients: tuple[ClientSpec, ...] = ()
+    algorithm: str | None = None
+    preset: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)  # of the algorithm
+    run: dict[str, Any] = field(default_factory=dict)
+
+
+def read_toml(path: Path) -> ConfigFile:
+    """Read a configuration file; a word in it that means nothing is an error, not ignored."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise FovaError(f"The configuration {path} cannot be read: {error}") from error
+    for key in tables:
+        if key not in ("task", "run", "algorithm", "client"):
+            raise unknown(f"entry in {path}", key, ("task", "run", "algorithm", "client"))
+    run, settings = tables.get("run", {}), tables.get("algorithm", {})
+    clients = tables.get("client", [])
+    if not (isinstance(settings, dict) and isinstance(clients, list)):
+        raise FovaError(f"{path}: [algorithm] must be a table, and each client a [[client]] table.")
+    fill(RunConfig, run, f"of [run] in {path}")
+    return ConfigFile(
+        task=tables.get("task"),
+        clients=tuple(fill(ClientSpec, client, f"of a [[client]] in {path}") for client in clients),
+        algorithm=settings.pop("name", None),
+        preset=settings.pop("preset", None),
+        settings=settings,
+        run=run,
+    )
+
+
+def load_config(path: Path) -> Config:
+    """The whole configuration of a run, as `Config.to_toml` wrote it."""
+    file = read_toml(path)
+    name = file.algorithm or "fova"
+    return Config(
+        task=file.task,
+        clients=file.clients,
+        algorithm=algorithms.configure(name, file.preset, **file.settings),
+        algorithm_name=name,
+        run=fill(RunConfig, file.run, f"of [run] in {path}"),
+    )
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    return value

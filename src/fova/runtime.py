@@ -1,0 +1,20 @@
+"""How JAX is set up for fova, in one place; call `prepare` before the first computation."""
+
+import os
+from pathlib import Path
+
+
+def cache_directory() -> Path:
+    """Where compiled programs and made data are kept: $FOVA_CACHE, or fova in the user's cache folder."""
+    if "FOVA_CACHE" in os.environ:
+        return Path(os.environ["FOVA_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fova"
+
+
+def prepare() -> None:
+    """Keep compiled programs between runs, so that only the first run of a kind waits for the compiler."""
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

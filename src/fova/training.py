@@ -1,0 +1,284 @@
+"""Training a federation from start to end: data, rounds, evaluation, files.
+
+`train` is the same whether the command line or a Python program calls it. It survives being stopped at any
+moment: `resume` goes on from the last checkpoint and ends with the same bytes.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+
+from fova import algorithms, runtime
+from fova.clients import ClientSpec, Federation
+from fova.config import Config, RunConfig, load_config
+from fova.data.normalise import Normaliser
+from fova.data.transitions import Transitions
+from fova.errors import FovaError
+from fova.evaluation.rollouts import Rollouts, play
+from fova.federation.checkpoint import load_checkpoint, save_checkpoint
+from fova.federation.simulation import RoundReport, Simulation, State
+from fova.policy import Policy, from_actor
+from fova.reports.events import EventLog
+from fova.reports.progress import Progress, Quiet
+from fova.runs import RunDirectory, free_name
+from fova.settings import fill
+from fova.tasks import registry
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run leaves in your hands; everything is also in `directory`."""
+
+    directory: Path
+    policy: Policy  # the server's
+    server: Rollouts | None  # None without a task
+    clients: dict[str, Rollouts]  # each client's own policy at the end
+
+
+class Interrupted(FovaError):
+    """The user stopped the run; it was saved."""
+
+
+def train(
+    task: str | None = None,
+    clients: list[str] | list[ClientSpec] | Federation | None = None,
+    size: int | None = None,
+    algorithm: str = "fova",
+    preset: str | None = None,
+    directory: str | Path | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Result:
+    """Train one policy across the data of many clients.
+
+        fova.train("maze2d-umaze", ["expert", "expert", "random", "random"], size=5000, rounds=20)
+
+    `clients` are qualities of the task's data, files, `ClientSpec`s, or a `Federation` of your own arrays.
+    Further settings are those of `RunConfig` (rounds, local_steps, seed, ...) and of the algorithm (alpha, lam,
+    hidden, ...). Files go to `directory`, by default a new one under `runs/`.
+    """
+    run_fields = RunConfig.__dataclass_fields__
+    config = Config(
+        task=task,
+        clients=_specs(clients, size),
+        algorithm=algorithms.configure(
+            algorithm, preset, **{name: value for name, value in settings.items() if name not in run_fields}
+        ),
+        algorithm_name=algorithm,
+        run=fill(RunConfig, {name: value for name, value in settings.items() if name in run_fields}, "of the run"),
+    )
+    federation = clients if isinstance(clients, Federation) else None
+    return start(config, Path(directory) if directory else None, progress or Quiet(), federation)
+
+
+def start(
+    config: Config, directory: Path | None, progress: Progress, federation: Federation | None = None
+) -> Result:
+    """Train a new run. The data is built before the directory is made, so a typing error leaves no litter."""
+    federation = federation or _build(config, progress)
+    if directory is None:
+        stem = f"{Path(config.algorithm_name).stem}-{config.task or 'data'}"
+        directory = free_name(stem, Path("runs"))
+    run = RunDirectory.create(directory, config)
+    return _Training(config, run, federation, progress).go()
+
+
+def resume(directory: str | Path, progress: Progress | None = None, federation: Federation | None = None) -> Result:
+    """Go on with a run that was interrupted, from its last checkpoint.
+
+    A run on a `Federation` of your own arrays needs it again: raw data is never stored in a run directory.
+    """
+    progress = progress or Quiet()
+    run = RunDirectory.open(Path(directory))
+    config = load_config(run.path / "config.toml")
+    return _Training(config, run, federation or _build(config, progress), progress).go()
+
+
+def _build(config: Config, progress: Progress) -> Federation:
+    if not config.clients:
+        raise FovaError(
+            "No clients were given. Name them, for instance: --task maze2d-umaze --clients expert expert random "
+            "random\nor give data files: --clients ward-1.npz ward-2.npz"
+        )
+    task = registry.get(config.task) if config.task else None
+    bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
+    return Federation.build(config.clients, task, config.run.seed, bounds, progress.status)
+
+
+def _specs(clients: Any, size: int | None) -> tuple[ClientSpec, ...]:
+    if clients is None or isinstance(clients, Federation):
+        return ()
+    return tuple(c if isinstance(c, ClientSpec) else ClientSpec(str(c), size) for c in clients)
+
+
+class _Training:
+    """The loop. Its order makes a run safe to stop anywhere: log, put the log on disk, checkpoint, show."""
+
+    def __init__(self, config: Config, run: RunDirectory, federation: Federation, progress: Progress) -> None:
+        runtime.prepare()
+        self.config, self.run, self.federation, self.progress = config, run, federation, progress
+        identity = Normaliser.identity(federation.shapes.observation)
+        self.normaliser = federation.normaliser() if config.run.normalise else identity
+        self.simulation = Simulation(
+            config.algorithm,
+            federation.prepared(self.normaliser, config.run.reward_scale),
+            federation.shapes,
+            local_steps=config.run.local_steps,
+            seed=config.run.seed,
+            participation=config.run.participation,
+            cohort=config.run.cohort,
+        )
+
+    def go(self) -> Result:
+        state = self._first_state()
+        first, rounds = state.round, self.config.run.rounds
+        saved = time.monotonic()
+        with EventLog(self.run.path / "tensorboard", after=first) as events, stop_signal() as stop:
+            self.progress.start(first, rounds)
+            if first == 0:
+                self._log(events, {"round": 0} | self._evaluate(state))
+            while state.round < rounds:
+                if state.round == first:
+                    self.progress.status("compiling (only the first time for this setting)")
+                began = time.monotonic()
+                state, report = self.simulation.round(state)
+                trained = time.monotonic()
+                entry = self._entry(state, report)
+                self._log(events, entry)
+                self.run.append(
+                    "timing.jsonl",
+                    {"round": state.round, "seconds": trained - began, "evaluation": time.monotonic() - trained},
+                )
+                last = state.round == rounds
+                if stop.wanted or last or time.monotonic() - saved >= self.config.run.checkpoint_seconds:
+                    self._save(state)
+                    saved = time.monotonic()
+                self.progress.round(entry)
+                if stop.wanted and not last:
+                    raise Interrupted(
+                        f"Stopped after round {state.round} of {rounds}; everything up to there is saved.\n"
+                        f"Go on with: fova train --resume {self.run.path}"
+                    )
+        return self._finish(state)
+
+    # --- Steps of the loop ---
+
+    def _first_state(self) -> State:
+        fresh = self.simulation.start()
+        state = load_checkpoint(self.run.checkpoints, like=fresh) or fresh
+        self.run.rewind(state.round if state.round else -1)
+        self.run.write_json("clients.json", {n: describe(data) for n, data in self.federation.clients.items()})
+        return state
+
+    def _entry(self, state: State, report: RoundReport) -> dict[str, Any]:
+        clients = {
+            self.simulation.names[client]: {name: float(values[i]) for name, values in report.metrics.items()}
+            for i, client in enumerate(report.clients)
+        }
+        every = self.config.run.evaluate_every
+        due = every and (state.round % every == 0 or state.round == self.config.run.rounds)
+        return {"round": state.round, "clients": clients} | (self._evaluate(state) if due else {})
+
+    def _evaluate(self, state: State) -> dict[str, Any]:
+        if self.federation.task is None or not self.config.run.evaluate_every:
+            return {}
+        self.progress.status("playing the server's policy")
+        policies = {"server": self.server_policy(state)}
+        if self.config.run.evaluate_clients:
+            policies |= self.client_policies(state)
+        played = play(policies, self.federation.task, self.config.run.episodes)
+        server = played.pop("server").to_json()
+        return (
+            {"server": server, "client_play": {n: p.to_json() for n, p in played.items()}}
+            if played
+            else {"server": server}
+        )
+
+    def _log(self, events: EventLog, entry: dict[str, Any]) -> None:
+        self.run.append("metrics.jsonl", entry)
+        events.write(entry)
+
+    def _save(self, state: State) -> None:
+        self.run.flush()
+        save_checkpoint(self.run.checkpoints, state)
+        self.server_policy(state).save(self.run.policy)
+
+    def _finish(self, state: State) -> Result:
+        policy = self.server_policy(state)
+        played: dict[str, Rollouts] = {}
+        if self.federation.task is not None:
+            self.progress.status("final evaluation of the server's and every client's policy")
+            policies = {"server": policy} | self.client_policies(state)
+            played = play(policies, self.federation.task, self.config.run.final_episodes)
+        self.run.write_json("result.json", {name: rollouts.to_json() for name, rollouts in played.items()})
+        server = played.pop("server", None)
+        self.progress.finish()
+        return Result(self.run.path, policy, server, played)
+
+    # --- Policies ---
+
+    def server_policy(self, state: State) -> Policy:
+        return self._policy(state.broadcast.actor, client="server", rounds=state.round)
+
+    def client_policies(self, state: State) -> dict[str, Policy]:
+        def actor_of(client: int) -> Any:
+            return jax.tree.map(lambda leaf: leaf[client], state.learners.actor)
+
+        return {
+            name: self._policy(actor_of(i), client=name, rounds=state.round)
+            for i, name in enumerate(self.simulation.names)
+        }
+
+    def _policy(self, actor: Any, **facts: Any) -> Policy:
+        return from_actor(
+            actor,
+            self.normaliser.mean,
+            self.normaliser.std,
+            self.federation.action_low,
+            self.federation.action_high,
+            task=self.config.task,
+            algorithm=self.config.algorithm_name,
+            **facts,
+        )
+
+
+def describe(data: Transitions) -> dict[str, Any]:
+    """What is told about a client's data: sizes and the return of its behaviour, never a row."""
+    returns = data.episode_returns()
+    # An episode that the client's piece cuts short says little about its behaviour; leave it out if others exist.
+    cut_short = len(returns) > 1 and data.has_next_action[-1] > 0
+    whole = returns[:-1] if cut_short else returns
+    return {"rows": len(data), "episodes": len(returns), "behaviour_return": float(whole.mean())}
+
+
+class StopSignal:
+    wanted = False
+
+
+@contextmanager
+def stop_signal() -> Iterator[StopSignal]:
+    """The first Ctrl-C (or SIGTERM) asks to stop after the running round; the second stops at once."""
+    stop = StopSignal()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.wanted:
+            raise KeyboardInterrupt
+        stop.wanted = True
+
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield stop
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

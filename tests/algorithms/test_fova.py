@@ -1,0 +1,312 @@
+from dataclasses import replace as with_fields
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from algorithms.numpy_fova import as_numpy, losses
+
+from conftest import make_transitions
+from fova.algorithms import configure
+from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, descend, replace
+from fova.algorithms.fova import (
+    BEHAVIOUR,
+    GLOBAL,
+    LOCAL,
+    Fova,
+    Memory,
+    Temperature,
+    awr_loss,
+    awr_weight,
+    elected,
+    memory_loss,
+    soft_maximum,
+    target,
+    vcql_loss,
+    vote,
+)
+from fova.networks import Shapes, polyak
+
+SHAPES = Shapes(3, 2)
+TINY = {"hidden": (8, 8), "batch_size": 16}
+
+
+# --- The vote, on hand-made Q tables ---
+
+# One state; critic 1 says 1, 4, 3 and critic 2 says 5, 2, 3 of (local, behaviour, global).
+Q_TABLE = jnp.array([[[1.0], [4.0], [3.0]], [[5.0], [2.0], [3.0]]])
+ALL = jnp.ones((3, 1))
+
+
+def test_vote_takes_the_smaller_twin_first():
+    held = vote(Q_TABLE, ALL, "min_then_max")  # smaller twins: 1, 2, 3
+    assert held.winner.tolist() == [[GLOBAL], [GLOBAL]]
+    assert held.value.tolist() == [3.0]
+
+
+def test_vote_per_critic_then_the_smaller_outcome():
+    held = vote(Q_TABLE, ALL, "max_then_min")  # critic 1: behaviour 4, critic 2: local 5
+    assert held.winner.tolist() == [[BEHAVIOUR], [LOCAL]]
+    assert held.value.tolist() == [4.0]
+
+
+@pytest.mark.parametrize("order", ["min_then_max", "max_then_min"])
+def test_a_candidate_not_on_the_ballot_never_wins(order):
+    q = jnp.array([[[1.0], [9.0], [3.0]], [[2.0], [9.0], [4.0]]])
+    held = vote(q, jnp.array([[1.0], [0.0], [1.0]]), order)
+    assert held.winner.tolist() == [[GLOBAL], [GLOBAL]]
+    assert held.value.tolist() == [3.0]
+
+
+def test_elected_picks_each_critics_own_winner():
+    assert elected(Q_TABLE, jnp.array([[BEHAVIOUR], [LOCAL]])).tolist() == [[4.0], [5.0]]
+    actions = jnp.arange(12.0).reshape(2, 3, 1, 2)
+    assert elected(actions, jnp.array([[0], [2]])).tolist() == [[[0.0, 1.0]], [[10.0, 11.0]]]
+
+
+# --- The equations, with numbers worked out by hand ---
+
+
+def test_target_cuts_the_bootstrap_at_terminals_only():
+    y = target(jnp.array([1.0, 1.0]), jnp.array([0.0, 1.0]), jnp.array([10.0, 10.0]), 0.9)
+    assert y.tolist() == [10.0, 1.0]
+
+
+def test_vcql_loss_by_hand():
+    q = jnp.array([[1.0, 3.0], [2.0, 2.0]])
+    y = jnp.array([2.0, 1.0])
+    gap = jnp.array([[0.5, 1.5], [0.0, 2.0]])
+    # critic 1: 0.5 * (1 + 4) / 2 + 2 * 1 = 3.25; critic 2: 0.5 * (0 + 1) / 2 + 2 * 1 = 2.25
+    assert float(vcql_loss(q, y, gap, alpha=2.0, td_scale=0.5)) == pytest.approx(5.5)
+
+
+def test_weight_is_one_where_the_global_action_is_the_best_and_capped():
+    w = awr_weight(jnp.array([3.0, 1.0, 50.0]), jnp.array([3.0, 3.0, 0.0]), beta=2.0)
+    np.testing.assert_allclose(w, [1.0, np.exp(-1.0), 100.0], rtol=1e-6)
+
+
+def test_awr_loss_by_hand():
+    # -(3 * mean(1 * -2, 0.5 * -4) + mean(1, 5)) = -(3 * -2 + 3) = 3
+    loss = awr_loss(jnp.array([-2.0, -4.0]), jnp.array([1.0, 0.5]), jnp.array([1.0, 5.0]), lam=3.0)
+    assert float(loss) == pytest.approx(3.0)
+
+
+def test_soft_maximum_and_memory_by_hand():
+    q, density = jnp.log(jnp.array([[[2.0], [3.0]]])), jnp.log(jnp.array([[[0.5], [1.0]]]))
+    assert float(soft_maximum(q, density)[0, 0]) == pytest.approx(np.log(2 / 0.5 + 3))
+    q_data, q_before = jnp.array([[1.0, 2.0], [0.0, 0.0]]), jnp.array([[0.0, 0.0], [3.0, 0.0]])
+    assert float(memory_loss(q_data, q_before)) == pytest.approx(2.5 + 4.5)
+
+
+def test_temperature_rises_while_entropy_is_below_target():
+    start = Temperature.start(0.1)
+    certain = start.follow(jnp.array([5.0, 5.0]), target=-2.0, learning_rate=0.1)  # entropy -5 < -2
+    loose = start.follow(jnp.array([-3.0, -3.0]), target=-2.0, learning_rate=0.1)  # entropy 3 > -2
+    assert float(certain.log) == pytest.approx(0.1, abs=1e-4)  # Adam's first step has the learning rate's size
+    assert float(loose.log) == pytest.approx(-0.1, abs=1e-4)
+
+
+# --- A whole step against the independent NumPy implementation ---
+
+VARIANTS = {
+    "equations": {"preset": "equations"},
+    "recommended": {"preset": "recommended"},
+    "released": {"preset": "released"},
+    "released but votes once": {"preset": "released", "vote_order": "min_then_max"},
+    "soft maximum, clipped actor": {"conservative": "logsumexp", "lam": 0.7, "beta": 0.3, "alpha": 2.0},
+    "vote off": {"vote": False},
+    "awr off": {"awr": False},
+    "per-critic vote, slow judges": {"vote_order": "max_then_min", "advantage_from": "slow", "beta": 0.5},
+    "continual": {"continual": 1.5},
+    "no imitation": {"lam": 0.0},
+}
+
+
+def different_networks(algorithm: Fova, seed: int) -> tuple[Learner, Broadcast]:
+    """A learner in mid-training: local, global, slow and remembered networks all differ."""
+    keys = jax.random.split(jax.random.key(seed), 4)
+    first, second, third, fourth = (algorithm.init(key, SHAPES) for key in keys)
+
+    def loud(actor):  # a last layer of ordinary size, so that log-densities and actions vary with the state
+        last = replace(actor.net.last, weight=actor.net.last.weight * 60, bias=actor.net.last.bias + 0.3)
+        return replace(actor, net=replace(actor.net, last=last))
+
+    learner = replace(first, actor=loud(first.actor), slow_critic=second.critic)
+    if first.extra.memory is not None:
+        learner = replace(learner, extra=replace(first.extra, memory=Memory(fourth.critic, jnp.ones(()))))
+    if first.extra.temperature is not None:
+        warm = replace(first.extra.temperature, log=jnp.array(-0.4))
+        learner = replace(learner, extra=replace(learner.extra, temperature=warm))
+    return learner, Broadcast(loud(third.actor), third.critic)
+
+
+def mixed_batch(seed: int) -> Batch:
+    """Random rows in which some have no next action and some are terminal."""
+    data = make_transitions(seed, episodes=6, steps=1)
+    batch = Batch(*(jnp.asarray(getattr(data, field)) for field in Batch._fields))
+    assert 0 < batch.terminals.sum() < len(batch.rewards)
+    assert 0 < batch.has_next_action.sum() < len(batch.rewards)
+    return batch
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_step_agrees_with_the_numpy_implementation(variant):
+    algorithm = configure("fova", **{"hidden": (6, 5), **VARIANTS[variant]})
+    learner, broadcast = different_networks(algorithm, seed=3)
+    batch, key = mixed_batch(5), jax.random.key(11)
+    _, metrics = jax.jit(algorithm.step)(learner, broadcast, batch, key)
+
+    k = jax.random.split(key, 5)
+    actions = {
+        "local": learner.actor(batch.observations).sample(k[0]),
+        "world": broadcast.actor(batch.observations).sample(k[1]),
+        "next_local": learner.actor(batch.next_observations).sample(k[2]),
+        "next_world": broadcast.actor(batch.next_observations).sample(k[3]),
+    }
+    temperature, memory = learner.extra.temperature, learner.extra.memory
+    nets = {
+        "actor": as_numpy(learner.actor.net),
+        "global_actor": as_numpy(broadcast.actor.net),
+        "critics": [as_numpy(learner.critic.net, i) for i in range(2)],
+        "slow": [as_numpy(learner.slow_critic.net, i) for i in range(2)],
+        "previous": None if memory is None else [as_numpy(memory.critic.net, i) for i in range(2)],
+        "log_temperature": None if temperature is None else float(temperature.log),
+    }
+    uniform = jax.random.uniform(k[4], batch.actions.shape, minval=-1.0, maxval=1.0)
+    rows = {name: np.asarray(values, np.float64) for name, values in batch._asdict().items()}
+    critic, actor, details = losses(
+        algorithm, algorithm.actor, nets, rows, {n: np.asarray(v) for n, v in actions.items()}, np.asarray(uniform)
+    )
+    assert float(metrics["critic_loss"]) == pytest.approx(critic, rel=2e-4)
+    assert float(metrics["actor_loss"]) == pytest.approx(actor, rel=2e-4)
+    assert float(metrics["weight"]) == pytest.approx(np.mean(details["w"]), rel=2e-4)
+    shares = [float(metrics[f"vote_{who}"]) for who in ("local", "behaviour", "global")]
+    np.testing.assert_allclose(shares, details["shares"], atol=1e-6)
+    if variant not in ("vote off", "no imitation"):
+        assert min(details["shares"]) > 0, "the case must let every candidate win somewhere"
+
+
+# --- What a step does to the parameters ---
+
+
+@pytest.mark.parametrize("variant", ["recommended", "released", "continual"])
+def test_step_descends_the_numpy_objectives(variant):
+    """The parameter updates follow the gradient of the NumPy losses, checked by finite differences."""
+    algorithm = configure("fova", **{"hidden": (4,), **VARIANTS[variant]})
+    learner, broadcast = different_networks(algorithm, seed=1)
+    batch, key = mixed_batch(2), jax.random.key(4)
+    k = jax.random.split(key, 5)
+    temperature, memory = learner.extra.temperature, learner.extra.memory
+
+    def numpy_losses(actor, critic):
+        nets = {
+            "actor": as_numpy(actor.net),
+            "global_actor": as_numpy(broadcast.actor.net),
+            "critics": [as_numpy(critic.net, i) for i in range(2)],
+            "slow": [as_numpy(learner.slow_critic.net, i) for i in range(2)],
+            "previous": None if memory is None else [as_numpy(memory.critic.net, i) for i in range(2)],
+            "log_temperature": None if temperature is None else float(temperature.log),
+        }
+        actions = {
+            # the candidate moves with the actor in the actor's loss and stands still in the critics'
+            "local": actor(batch.observations).sample(k[0]),
+            "world": broadcast.actor(batch.observations).sample(k[1]),
+            "next_local": learner.actor(batch.next_observations).sample(k[2]),
+            "next_world": broadcast.actor(batch.next_observations).sample(k[3]),
+        }
+        uniform = jax.random.uniform(k[4], batch.actions.shape, minval=-1.0, maxval=1.0)
+        rows = {name: np.asarray(values, np.float64) for name, values in batch._asdict().items()}
+        return losses(
+            algorithm,
+            algorithm.actor,
+            nets,
+            rows,
+            {n: np.asarray(v) for n, v in actions.items()},
+            np.asarray(uniform),
+        )
+
+    new, _ = jax.jit(algorithm.step)(learner, broadcast, batch, key)
+    # Adam's first step is learning_rate * sign(gradient): the sign of each entry's finite difference must agree.
+    bias = learner.critic.net.last.bias
+    for i in range(2):
+        up, down = (
+            numpy_losses(
+                learner.actor,
+                replace(
+                    learner.critic,
+                    net=replace(
+                        learner.critic.net, last=replace(learner.critic.net.last, bias=bias.at[i, 0].add(step))
+                    ),
+                ),
+            )[0]
+            for step in (1e-3, -1e-3)
+        )
+        moved = float(new.critic.net.last.bias[i, 0] - bias[i, 0])
+        assert np.sign(moved) == -np.sign(up - down)
+
+
+def test_slow_critics_follow_and_only_follow():
+    algorithm = configure("fova", **TINY)
+    learner, broadcast = different_networks(algorithm, seed=0)
+    new, _ = jax.jit(algorithm.step)(learner, broadcast, mixed_batch(1), jax.random.key(0))
+    expected = polyak(learner.slow_critic, new.critic, 0.005)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-7), new.slow_critic, expected)
+
+
+def test_vote_off_and_awr_off_is_a_plain_conservative_actor_critic_with_cloning():
+    """One client, no vote, w = 1: the step must equal CQL with one sampled action plus behaviour cloning."""
+    algorithm = configure("fova", vote=False, awr=False, lam=2.0, alpha=3.0, **TINY)
+    learner, broadcast = different_networks(algorithm, seed=2)
+    batch, key = mixed_batch(3), jax.random.key(9)
+    new, _ = jax.jit(algorithm.step)(learner, broadcast, batch, key)
+
+    k = jax.random.split(key, 5)
+    s, a = batch.observations, batch.actions
+    sampled = learner.actor(s).sample(k[0])
+    next_sampled = learner.actor(batch.next_observations).sample(k[2])
+    y = batch.rewards + 0.99 * (1 - batch.terminals) * learner.slow_critic(
+        batch.next_observations, next_sampled
+    ).min(axis=0)
+
+    def plain_critic_loss(critic):
+        q, q_sampled = critic(s, a), critic(s, sampled)
+        return (0.5 * (q - y) ** 2 + 3.0 * (q_sampled - q)).mean(axis=1).sum()
+
+    def plain_actor_loss(actor):
+        policy = actor(s)
+        return -(2.0 * policy.log_prob(a) + learner.critic(s, policy.sample(k[0])).min(axis=0)).mean()
+
+    critic, _ = descend(3e-4, learner.critic, jax.grad(plain_critic_loss)(learner.critic), learner.critic_moments)
+    actor, _ = descend(1e-4, learner.actor, jax.grad(plain_actor_loss)(learner.actor), learner.actor_moments)
+    for ours, plain in ((new.critic, critic), (new.actor, actor)):
+        jax.tree.map(lambda x, z: np.testing.assert_allclose(x, z, atol=2e-6), ours, plain)
+
+
+def test_continual_pull_starts_when_the_data_changes():
+    algorithm = configure("fova", continual=2.0, **TINY)
+    learner = algorithm.init(jax.random.key(0), SHAPES)
+    assert float(learner.extra.memory.valid) == 0.0
+    other = algorithm.init(jax.random.key(1), SHAPES)
+    changed = algorithm.data_changed(replace(learner, critic=other.critic))
+    assert float(changed.extra.memory.valid) == 1.0
+    jax.tree.map(np.testing.assert_array_equal, changed.extra.memory.critic, other.critic)
+    plain = configure("fova", **TINY)
+    untouched = plain.init(jax.random.key(0), SHAPES)
+    assert plain.data_changed(untouched) is untouched
+
+
+def test_presets_differ_in_every_row_of_the_published_table():
+    equations, released = configure("fova", "equations"), configure("fova", "released")
+    differing = {f for f in Fova.__dataclass_fields__ if getattr(equations, f) != getattr(released, f)}
+    assert differing == {
+        "conservative",
+        "td_scale",
+        "entropy",
+        "vote_order",
+        "advantage_from",
+        "lam",
+        "beta",
+        "actor_layer_norm",
+    }
+    assert with_fields(configure("fova", "recommended"), actor="squashed") == equations
+    assert isinstance(equations, ActorCritic)
