@@ -140,3 +140,26 @@ def test_missing_and_broken_files_on_the_shelf(shelf: Path):
     (shelf / "track" / "policies.json").write_text("{")
     with pytest.raises(FovaError, match=r"policies\.json cannot be read"):
         levels("track")
+
+
+WEIGHTS = Path(behaviour_policy.__file__).parent / "weights"
+SIZES = {"hopper": (11, 3), "halfcheetah": (17, 6), "walker2d": (17, 6), "ant": (27, 8)}
+PACKAGED = [(directory.name, level) for directory in sorted(WEIGHTS.iterdir()) for level in levels(directory.name)]
+
+
+@pytest.mark.parametrize(("task_name", "level"), PACKAGED)
+def test_packaged_policies(task_name: str, level: str):
+    observation, action = SIZES[task_name]
+    actions = load_behaviour(task_name, level)(np.zeros((7, observation)), np.random.default_rng(0))
+    assert actions.shape == (7, action)
+    assert np.abs(actions).max() <= 1
+    assert len(np.unique(actions, axis=0)) == 7  # sampled, not the mode
+    assert (WEIGHTS / task_name / f"{level}.safetensors").stat().st_size < 100_000
+
+
+@pytest.mark.parametrize("task_name", sorted({task_name for task_name, _ in PACKAGED}))
+def test_packaged_records(task_name: str):
+    named = {f"{level}.safetensors" for level in levels(task_name)} | {"policies.json"}
+    assert named == {path.name for path in (WEIGHTS / task_name).iterdir()}
+    returns = {level: behaviour_record(task_name, level)["mean"] for level in levels(task_name)}
+    assert returns["ladder-00"] < returns["medium"] < returns["expert"]
