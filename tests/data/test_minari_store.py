@@ -163,10 +163,11 @@ def test_a_write_that_fails_leaves_nothing(minari_datasets):
     assert list(minari_datasets.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["made", "hand/made", "../made-v0", "hand made-v0", ""])
-def test_an_id_that_minari_could_not_find_again_is_refused(name):
-    with pytest.raises(FovaError, match="is no Minari id"):
+@pytest.mark.parametrize("name", ["made", "hand/made", "../made-v0", "hand made-v0", "", "h/made-v0"])
+def test_an_id_that_minari_could_not_find_again_is_refused(name, minari_datasets):
+    with pytest.raises(FovaError, match=r"is no Minari id|Malformed"):
         to_minari(episodes(), name, -1.0, 1.0)
+    assert list(minari_datasets.iterdir()) == []
 
 
 def test_nothing_to_write_is_an_error(minari_datasets):

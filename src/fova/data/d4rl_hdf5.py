@@ -14,7 +14,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from fova.data.fields import counted, decoding, fault, refuse_bombs
+from fova.data.fields import counted, decoding, fault
+from fova.data.hdf5_guard import refuse_absurd_size
 from fova.data.rows import Table, spelled, table, unused
 
 REMEDY = "It is damaged or no HDF5 file: fetch or write it again."
@@ -27,7 +28,7 @@ def read_table(file: Path) -> Table:
         store = h5py.File(file, "r")
     with store:
         with decoding(file, "", REMEDY):
-            names = list(store.keys())
+            names = [n if isinstance(n, str) else n.decode(errors="replace") for n in store]  # bytes: not UTF-8
             has_goals = "infos/goal" in store
         found = spelled(names, file)
         columns = {field: _read(store, name, file) for field, name in found.items()}
@@ -40,9 +41,9 @@ def read_table(file: Path) -> Table:
 def _read(store: h5py.File, name: str, file: Path) -> np.ndarray:
     with decoding(file, name, "Fetch or write the file again."):
         dataset = store[name]
-        if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
+        if not isinstance(dataset, h5py.Dataset):
             raise fault(file, name, "is not an array. Store one row per step.")
-        refuse_bombs(file, name, dataset.nbytes)
+        refuse_absurd_size(dataset, file, name)
         return dataset[()]
 
 

@@ -18,7 +18,7 @@ from fova.errors import FovaError
 # Deflate, the strongest packing these formats commonly use, never shrinks data more than about 1030 times. A
 # file that declares more than this is damaged or hostile, and reading it would exhaust the machine's memory.
 LARGEST_UNPACKING = 1100
-SMALLEST_FILE = 4096
+SMALL = 4096  # bytes; a header may take up as much, so less says nothing
 
 
 def fault(file: str | Path, field: str, problem: str) -> FovaError:
@@ -48,10 +48,10 @@ def decoding(file: str | Path, field: str, remedy: str) -> Iterator[None]:
         raise fault(file, field, f"cannot be read ({reason}). {remedy}") from error
 
 
-def refuse_bombs(file: Path, field: str, declared_bytes: int) -> None:
-    """Stop before unpacking a file that claims to hold far more than its size allows."""
-    if declared_bytes > LARGEST_UNPACKING * max(file.stat().st_size, SMALLEST_FILE):
-        size = f"{declared_bytes:,} bytes in a file of {file.stat().st_size:,}"
+def refuse_bombs(file: Path, field: str, declared_bytes: int, stored_bytes: int) -> None:
+    """Stop before unpacking what claims to be far more than is stored."""
+    if declared_bytes > LARGEST_UNPACKING * max(stored_bytes, SMALL):
+        size = f"{declared_bytes:,} bytes unpacked from {stored_bytes:,}"
         raise fault(file, field, f"declares more data than can be there ({size}). Fetch or write the file again.")
 
 

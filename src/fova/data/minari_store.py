@@ -17,7 +17,8 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fova.data.fields import decoding, fault, refuse_bombs
+from fova.data.fields import decoding, fault
+from fova.data.hdf5_guard import refuse_absurd_size
 from fova.data.rows import Table, joined, table
 from fova.data.transitions import Episode, Transitions
 from fova.errors import FovaError
@@ -124,11 +125,13 @@ def _check_metadata(data: Path, folder: Path, library: Any) -> None:
 
 
 def _check_sizes(file: Path, episodes: int, folder: Path) -> None:
-    sizes: list[int] = []
+    def check(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(item, h5py.Dataset):
+            refuse_absurd_size(item, file, name)
+
     with decoding(folder, file.name, REMEDY), h5py.File(file, "r") as store:
-        store.visititems(lambda _, item: sizes.append(item.nbytes) if isinstance(item, h5py.Dataset) else None)
+        store.visititems(check)
         held = len(store)
-    refuse_bombs(file, "", sum(sizes))
     if episodes > held:
         raise fault(folder, "total_episodes", f"is {episodes:,}, but {file.name} holds {held:,}. {REMEDY}")
 
@@ -204,6 +207,8 @@ def to_minari(
     library = _minari()
     if not looks_like_id(dataset_id):
         raise FovaError(f"{dataset_id!r} is no Minari id. Use words, slashes and a version: hopper/expert-v0.")
+    with decoding(dataset_id, "", "Use longer words."):
+        library.dataset.minari_dataset.parse_dataset_id(dataset_id)
     folder = library.storage.get_dataset_path(dataset_id)
     if folder.exists():
         raise FovaError(

@@ -28,7 +28,7 @@ def read_table(file: Path) -> Table:
         if not zipfile.is_zipfile(file):
             raise fault(file, "", f"is not an NPZ file (a zip archive of arrays). {REMEDY}")
         with zipfile.ZipFile(file) as archive:
-            refuse_bombs(file, "", sum(member.file_size for member in archive.infolist()))
+            refuse_bombs(file, "", sum(member.file_size for member in archive.infolist()), file.stat().st_size)
         arrays = np.load(file, allow_pickle=False)
     with arrays:
         found = spelled(arrays.files, file)

@@ -34,7 +34,7 @@ def read_table(file: Path) -> Table:
         with decoding(file, "", REMEDY):
             schema, summary = store.schema_arrow, store.metadata
             declared_bytes = sum(summary.row_group(i).total_byte_size for i in range(summary.num_row_groups))
-        refuse_bombs(file, "", declared_bytes)
+        refuse_bombs(file, "", declared_bytes, file.stat().st_size)
         groups = _vectors(schema.names, file)
         names = [name for name in schema.names if not NUMBERED.fullmatch(name)]
         declared = _declared_bounds(schema.metadata or {}, file)
