@@ -116,6 +116,12 @@ def hdf5_of_absurd_size(tmp: Path) -> Path:
     return tmp / "broken.hdf5"
 
 
+def hdf5_in_absurdly_many_pieces(tmp: Path) -> Path:
+    with h5py.File(write_hdf5(tmp / "broken.hdf5", terminals=None), "a") as store:
+        store.create_dataset("terminals", shape=(4_000_000,), dtype="u1", chunks=(1,))
+    return tmp / "broken.hdf5"
+
+
 def hdf5_with_a_group(tmp: Path) -> Path:
     with h5py.File(write_hdf5(tmp / "broken.hdf5", actions=None), "a") as store:
         store.create_group("actions")
@@ -275,6 +281,7 @@ BROKEN = {
         "next_observations", "not one whole step",
     ),
     "absurd size, hdf5": (hdf5_of_absurd_size, "rewards", "more data than can be there"),
+    "absurdly many pieces": (hdf5_in_absurdly_many_pieces, "terminals", "4,000,000 pieces"),
     "absurd size, npz": (npz_with_a_lying_header, "rewards", ""),
     "bomb": (npz_that_is_a_bomb, "", "more data than can be there"),
     # --- Minari

@@ -2,7 +2,7 @@ import time
 
 import numpy as np
 import pytest
-from hand_made import assert_same, episodes
+from hand_made import assert_same, episodes, write_npz
 
 from fova.data.npz import save_npz
 from fova.data.sources import load
@@ -19,6 +19,13 @@ def test_episodes_and_transitions_come_back_as_they_were(tmp_path):
     assert_same(source.transitions, data)
     assert source.action_low.tolist() == [-1, -1]
     assert source.action_high.tolist() == [1, 2]
+    assert source.notes == ()
+
+
+def test_episode_numbers_mark_the_boundaries_and_keep_their_order(tmp_path):
+    file = write_npz(tmp_path / "a.npz", timeouts=None, episode=np.array(["z", "z", "z", "y", "y", "x", "w"]))
+    source = load(file)
+    assert_same(source.transitions, from_episodes(episodes()))
     assert source.notes == ()
 
 

@@ -19,6 +19,12 @@ def test_episode_names_mark_the_boundaries_where_no_flag_does(tmp_path):
     assert source.notes == ()
 
 
+def test_episodes_stay_in_the_order_in_which_they_first_appear(tmp_path):
+    source = load(write_parquet(tmp_path / "a.parquet", truncated=None, episode=[9, 9, 9, 3, 3, 7, 1]))
+    assert_same(source.transitions, from_episodes(episodes()))
+    assert source.notes == ()
+
+
 def test_interleaved_episodes_are_put_in_order_by_episode_and_step(tmp_path):
     order = np.array([2, 4, 0, 6, 3, 1, 5])  # ann first, then bob, di, cy
     shuffled = {name: np.asarray(values)[order] for name, values in parquet_columns().items()}

@@ -21,6 +21,7 @@ from fova.data.transitions import Transitions
 
 BINS = 10  # of a histogram
 RANGE_CELLS = 20  # into which the range of an action column is cut to see how much of it is tried
+ENOUGH_FOR_CORRELATIONS = 100_000  # steps; of more, evenly spaced ones are taken
 BAR = 30  # characters of the longest bar
 SHOWN = 30  # columns of observations or actions in the terminal; the JSON holds all of them
 
@@ -132,7 +133,8 @@ def _columns(values: NDArray[np.float32]) -> list[Column]:
 def _directions(observations: NDArray[np.float32]) -> float:
     """The participation ratio of the correlations, (sum of eigenvalues)^2 / sum of squared eigenvalues: all
     columns in step give 1, columns that vary independently and alike give their number."""
-    numbers = observations.astype(np.float64)
+    every = 1 + len(observations) // ENOUGH_FOR_CORRELATIONS
+    numbers = observations[::every].astype(np.float64)
     moving = numbers[:, np.ptp(numbers, axis=0) > 0]
     if moving.shape[1] < 2:
         return float(moving.shape[1])
@@ -193,9 +195,14 @@ def _action_problems(source: Source) -> Iterator[str]:
 
 
 def _distinct(data: Transitions) -> int:
+    """How many steps differ from all others. Sorting whole rows is slow, so only those are compared that share
+    a fingerprint: their numbers' bits, weighted and summed."""
     rows = np.column_stack([data.observations, data.actions, data.rewards, data.next_observations])
-    whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1])))
-    return len(np.unique(whole))
+    weights = np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64)
+    fingerprints = rows.view(np.uint32).astype(np.uint64) @ weights
+    _, inverse, counts = np.unique(fingerprints, return_inverse=True, return_counts=True)
+    shared = rows[counts[inverse] > 1]
+    return int((counts == 1).sum()) + len(np.unique(shared, axis=0))
 
 
 # --- Drawing -----------------------------------------------------------------------------------------------
