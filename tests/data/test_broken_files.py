@@ -297,6 +297,7 @@ BROKEN = {
     "minari's metadata is no JSON": (shortened(minari(), 0.5, "data/metadata.json"), "metadata.json", "cannot be"),
     "minari's data cut short": (shortened(minari(), 0.5, "data/main_data.hdf5"), "main_data.hdf5", "cannot be"),
     "minari's data without rewards": (minari_without("episode_2/rewards"), "episode 2", "rewards"),
+    "minari with episodes nobody counted": (metadata(total_episodes=3), "total_episodes", "holds 4"),
     "minari without an episode": (minari_without("episode_1"), "total_episodes", "holds 3"),
     "discrete actions": (
         minari({"actions": np.zeros(3, int)}, action_space=Discrete(3)), "action_space", "Discrete(3)"

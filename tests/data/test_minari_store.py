@@ -5,6 +5,7 @@ import shutil
 import warnings
 
 import gymnasium
+import h5py
 import minari
 import numpy as np
 import pytest
@@ -46,6 +47,17 @@ def test_parts_of_an_observation_are_laid_end_to_end():
     source = load("hand/parts-v0")
     assert_same(source.transitions, from_episodes(episodes()))
     assert source.notes == ("Observations are these parts, laid end to end: goal, position.",)
+
+
+def test_episodes_without_a_step_are_counted():
+    folder = write_minari("hand/made-v0")
+    with h5py.File(folder / "data" / "main_data.hdf5", "a") as store:
+        for name, values in store["episode_2"].items():
+            values.resize(1 if name == "observations" else 0, axis=0)
+    source = load(folder)
+    first, second, _, fourth = episodes()
+    assert_same(source.transitions, from_episodes([first, second, fourth]))
+    assert source.notes == ("Left out: 1 episode without a single step.",)
 
 
 def test_unbounded_actions_declare_nothing():

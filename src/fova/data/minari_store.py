@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fova.data.fields import decoding, fault
+from fova.data.fields import counted, decoding, fault
 from fova.data.hdf5_guard import refuse_absurd_size
 from fova.data.rows import Table, joined, table
 from fova.data.transitions import Episode, Transitions
@@ -70,16 +70,19 @@ def read_table(folder: Path) -> Table:
     _check_metadata(data, folder, library)
     with decoding(folder, "", REMEDY):
         dataset = library.MinariDataset(data)
-    notes = _check_observation_space(dataset.observation_space, folder)
+    parts = _observation_parts(dataset.observation_space, folder)
     bounds = _bounds(dataset.action_space, folder)
     tables, labels = [], []
     for number, episode in enumerate(_episodes(dataset, folder)):
         label = f"{folder}: episode {number}"
         if np.size(episode.rewards):
-            tables.append(_episode_table(episode, bounds, label))
+            tables.append(_episode_table(episode, parts, bounds, label))
             labels.append(label)
     if not tables:
         raise fault(folder, "rewards", "is empty in every episode: there is not one step. Leave this dataset out.")
+    notes = [f"Observations are these parts, laid end to end: {', '.join(parts)}."] if parts else []
+    empty = dataset.total_episodes - len(tables)
+    notes += [f"Left out: {counted(empty, 'episode')} without a single step."] if empty else []
     return joined(tables, labels).noting(notes)
 
 
@@ -106,21 +109,18 @@ def _check_metadata(data: Path, folder: Path, library: Any) -> None:
         if not isinstance(metadata.get(field), kind):
             given = repr(metadata[field])[:80] if field in metadata else "missing"
             raise fault(folder, field, f"is {given} in metadata.json. {REMEDY}")
-    version, known = metadata["minari_version"], library.supported_dataset_versions
-    if version not in known:
-        raise fault(
-            folder, "minari_version", f"is {version}, which Minari {library.__version__} cannot read. Update it."
-        )
-    if metadata["data_format"] not in FORMATS:
-        raise fault(
-            folder, "data_format", f"is {metadata['data_format']!r}, but must be one of {', '.join(FORMATS)}."
-        )
+    version, kind_of_file = metadata["minari_version"], metadata["data_format"]
+    if version not in library.supported_dataset_versions:
+        problem = f"is {version}, which Minari {library.__version__} cannot read. Install the Minari that can."
+        raise fault(folder, "minari_version", problem)
+    if kind_of_file not in FORMATS:
+        raise fault(folder, "data_format", f"is {kind_of_file!r}, but must be one of {', '.join(FORMATS)}.")
     for field in ("observation_space", "action_space"):
         with decoding(folder, field, REMEDY):
             library.serialization.deserialize_space(metadata[field])
     if metadata["total_episodes"] < 1:
         raise fault(folder, "total_episodes", "is not 1 or more: there is no episode. Leave this dataset out.")
-    if metadata["data_format"] == "hdf5":
+    if kind_of_file == "hdf5":
         _check_sizes(data / "main_data.hdf5", metadata["total_episodes"], folder)
 
 
@@ -132,11 +132,12 @@ def _check_sizes(file: Path, episodes: int, folder: Path) -> None:
     with decoding(folder, file.name, REMEDY), h5py.File(file, "r") as store:
         store.visititems(check)
         held = len(store)
-    if episodes > held:
+    if episodes != held:
         raise fault(folder, "total_episodes", f"is {episodes:,}, but {file.name} holds {held:,}. {REMEDY}")
 
 
-def _check_observation_space(space: "gymnasium.Space", folder: Path) -> list[str]:
+def _observation_parts(space: "gymnasium.Space", folder: Path) -> list[str]:
+    """The names of the parts an observation is made of; none if it is one vector."""
     from gymnasium import spaces
 
     parts = space.spaces if isinstance(space, spaces.Dict) else {"observations": space}
@@ -145,9 +146,7 @@ def _check_observation_space(space: "gymnasium.Space", folder: Path) -> list[str
             raise fault(
                 folder, "observation_space", f"{name} is {part}, but vectors (a Box with one axis) are needed."
             )
-    if isinstance(space, spaces.Dict):
-        return [f"Observations are these parts, laid end to end: {', '.join(parts)}."]
-    return []
+    return list(parts) if isinstance(space, spaces.Dict) else []
 
 
 def _bounds(space: "gymnasium.Space", folder: Path) -> dict[str, NDArray[Any]]:
@@ -169,13 +168,16 @@ def _episodes(dataset: "minari.MinariDataset", folder: Path) -> Iterator["minari
         yield episode
 
 
-def _episode_table(episode: "minari.EpisodeData", bounds: Mapping[str, NDArray[Any]], label: str) -> Table:
+def _episode_table(
+    episode: "minari.EpisodeData", parts: Sequence[str], bounds: Mapping[str, NDArray[Any]], label: str
+) -> Table:
     observations = episode.observations
-    if isinstance(observations, dict):
+    if parts:
         with decoding(label, "observations", REMEDY):
-            observations = np.concatenate(list(observations.values()), axis=1)
-    if len(observations) != len(episode.rewards) + 1:
-        given = f"has {len(observations)} rows, but there are {len(episode.rewards)} rewards"
+            observations = np.concatenate([observations[part] for part in parts], axis=1)
+    shape, steps = np.shape(observations), np.size(episode.rewards)
+    if shape[:1] != (steps + 1,):
+        given = f"has shape {shape}, but there are {counted(steps, 'reward')}"
         raise fault(label, "observations", f"{given}. Minari stores one observation more than rewards.")
     columns = {
         "rewards": episode.rewards,
