@@ -1,6 +1,5 @@
 """The command line: wiring only. Each command is one function; heavy parts are imported when it runs."""
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass, replace
@@ -182,10 +181,112 @@ def _show_result(result: "Result", console: Console) -> None:
     console.print(f"again    fova evaluate {result.directory}", highlight=False)
 
 
+# --- fova evaluate ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Play the policies of a run in its task and print their returns."""
+
+    run: Path
+    """The run's directory, for instance runs/fova-maze2d-umaze-1, or a policy's .safetensors file."""
+    episodes: int = 20
+    """Episodes to play with each policy."""
+    seed: int | None = None
+    """Seed of the first episode; the others count up from it. By default the one training evaluates with."""
+    clients: bool = False
+    """Play every client's own policy, too."""
+    task: str | None = None
+    """Play in this task instead of the one the policy was trained for."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+
+def _evaluate(arguments: list[str]) -> None:
+    import json
+
+    import tyro
+
+    from fova.evaluation.rollouts import EVALUATION_SEED, play
+    from fova.policy import load_policy
+    from fova.reports.tables import rollouts_table
+    from fova.tasks import registry
+
+    options = tyro.cli(
+        EvaluateOptions, prog="fova evaluate", args=arguments, config=(tyro.conf.PositionalRequiredArgs,)
+    )
+    if options.episodes < 1:
+        raise FovaError(f"episodes is {options.episodes}, but must be at least 1.")
+    if options.clients:
+        from fova.training import policies_of
+
+        policies = policies_of(options.run)
+    else:
+        policies = {"server": load_policy(options.run)}
+    task_name = options.task or policies["server"].facts.get("task")
+    if not task_name:
+        raise FovaError(
+            "This policy was trained without a task, so there is nothing to play. Name one with --task."
+        )
+    seed = EVALUATION_SEED if options.seed is None else options.seed
+    played = play(policies, registry.get(task_name), options.episodes, seed)
+    if options.json:
+        print(json.dumps({name: rollouts.to_json() for name, rollouts in played.items()}, indent=2))
+    else:
+        Console().print(rollouts_table(played))
+
+
 # --- The other commands -----------------------------------------------------------------------------------
 
 
-COMMANDS: dict[str, Callable[[list[str]], None]] = {"train": _train}
+def _demo(arguments: list[str]) -> None:
+    import tyro
+
+    from fova import demo
+    from fova.reports.progress import choose
+    from fova.reports.tables import result_table
+
+    options = tyro.cli(DemoOptions, prog="fova demo", args=arguments)
+    console = Console()
+    console.print(
+        "Four clients in a maze: two log an expert that drives to the goal, two log random driving. Nobody shares "
+        "data.\nfova trains one policy across them; the star in the pictures is the goal."
+    )
+    result, picture, report = demo.run(choose(False, options.plain, console), Path("runs"), options.rounds)
+    console.print(result_table(result))
+    console.print(f"picture  {picture}\nreport   {report}", highlight=False)
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """Train a small federation on built-in data and draw what happened."""
+
+    rounds: int = 30
+    """Rounds to train."""
+    plain: bool = False
+    """Print plain lines instead of a live display."""
+
+
+def _tasks(arguments: list[str]) -> None:
+    import tyro
+
+    from fova.reports.tables import tasks_table
+
+    tyro.cli(TasksOptions, prog="fova tasks", args=arguments)
+    Console().print(tasks_table())
+
+
+@dataclass(frozen=True)
+class TasksOptions:
+    """List the tasks, the data that can be made for each, and the reference scores."""
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "train": _train,
+    "evaluate": _evaluate,
+    "demo": _demo,
+    "tasks": _tasks,
+}
 
 
 if __name__ == "__main__":

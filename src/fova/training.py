@@ -102,6 +102,23 @@ def resume(directory: str | Path, progress: Progress | None = None, federation: 
     return _Training(config, run, federation or _build(config, progress), progress).go()
 
 
+def first_policy(config: Config, federation: Federation) -> Policy:
+    """The policy that a run of this configuration starts from, before any training."""
+    training = _Training(config, RunDirectory(Path()), federation, Quiet())
+    return training.server_policy(training.simulation.start())
+
+
+def policies_of(directory: str | Path, federation: Federation | None = None) -> dict[str, Policy]:
+    """The server's and every client's policy as of a run's last checkpoint."""
+    run = RunDirectory.open(Path(directory))
+    config = load_config(run.path / "config.toml")
+    training = _Training(config, run, federation or _build(config, Quiet()), Quiet())
+    state = load_checkpoint(run.checkpoints, like=training.simulation.start())
+    if state is None:
+        raise FovaError(f"{directory} has no checkpoint yet. Go on with: fova train --resume {directory}")
+    return {"server": training.server_policy(state)} | training.client_policies(state)
+
+
 def _build(config: Config, progress: Progress) -> Federation:
     if not config.clients:
         raise FovaError(

@@ -51,7 +51,7 @@ def held_vote(q, standing, order):
         smaller = {c: min(q[0][c], q[1][c]) for c in standing}
         winner = max(smaller, key=smaller.get)
         return (winner, winner), smaller[winner]
-    winners = tuple(max(standing, key=lambda c: q[i][c]) for i in range(2))  # noqa: B023
+    winners = tuple(max(standing, key=lambda c: q[i][c]) for i in range(2))
     return winners, min(q[i][winners[i]] for i in range(2))
 
 
@@ -105,9 +105,15 @@ def losses(config, kind, nets, batch, actions, uniform):
 
         judges = nets["critics"] if config.advantage_from == "current" else nets["slow"]
         judged = np.transpose([q(judges, s, c) for c in here])
-        _, v = held_vote(judged, standing, config.vote_order)
-        w = min(np.exp((min(judged[0][2], judged[1][2]) - v) / config.beta), 100.0) if config.awr else 1.0
-        objective = config.lam * w * log_density(kind, nets["actor"], s, a) + min(q_here[0][0], q_here[1][0])
+        judged_winner, v = held_vote(judged, standing, config.vote_order)
+        weighed = 2 if config.weigh == "global" else 1
+        w = (
+            min(np.exp((min(judged[0][weighed], judged[1][weighed]) - v) / config.beta), 100.0)
+            if config.awr
+            else 1.0
+        )
+        imitated = a if config.imitate == "data" else here[judged_winner[0]]
+        objective = config.lam * w * log_density(kind, nets["actor"], s, imitated) + min(q_here[0][0], q_here[1][0])
         if nets.get("log_temperature") is not None:
             objective -= np.exp(nets["log_temperature"]) * log_density(kind, nets["actor"], s, here[0])
         actor_total -= objective

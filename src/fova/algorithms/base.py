@@ -153,8 +153,11 @@ class ActorCritic:
     """LayerNorm after each hidden layer of the actor."""
     critic_layer_norm: bool = True
     """LayerNorm after each hidden layer of the critics."""
-    initialisation: Initialisation = "orthogonal"
-    """How weights start: orthogonal, or fan_in (uniform in +-1/sqrt(inputs))."""
+    initialisation: Initialisation = "fan_in"
+    """How weights start: fan_in (uniform in +-1/sqrt(inputs)), or orthogonal."""
+    value_weight: float = 0.0
+    """How strongly the server favours clients whose policy their own critics rate highly: weights
+    softmax(value_weight * mean Q(s, pi_k(s))). 0 is the plain mean."""
 
     def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
         actor_key, critic_key = jax.random.split(key)
@@ -173,8 +176,10 @@ class ActorCritic:
 
     def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> Submission:
         states = data.spread(MEASURED_STATES).observations
-        metrics = {"policy_distance": distance(learner.actor(states), broadcast.actor(states))}
-        return Submission(Broadcast(learner.actor, learner.critic), jnp.zeros(()), metrics)
+        policy = learner.actor(states)
+        value = learner.critic(states, policy.mode()).min(axis=0).mean()
+        metrics = {"policy_distance": distance(policy, broadcast.actor(states)), "value": value}
+        return Submission(Broadcast(learner.actor, learner.critic), self.value_weight * value, metrics)
 
     def aggregate(self, submissions: Submission) -> Broadcast:
         """eq. (aggregation): the mean of the clients' parameters, each counted by its weight."""

@@ -99,6 +99,13 @@ def elected(values: Float[Array, "2 3 batch ..."], winner: Int[Array, "2 batch"]
     return jnp.take_along_axis(values, index, axis=1)[:, 0]
 
 
+def chosen(
+    values: Float[Array, "3 batch ..."], winner: Int[Array, "critic batch"]
+) -> Float[Array, "critic batch ..."]:
+    """The same for what does not depend on the critic: actions and log-densities."""
+    return elected(jnp.broadcast_to(values, (len(winner), *values.shape)), winner)
+
+
 def target(
     rewards: Float[Array, " batch"],
     terminals: Float[Array, " batch"],
@@ -127,16 +134,16 @@ def vcql_loss(
     return jnp.sum(td_scale * jnp.square(q_data - y).mean(axis=1) + alpha * gap.mean(axis=1))
 
 
-def awr_weight(q_global: Float[Array, " batch"], v: Float[Array, " batch"], beta: float) -> Float[Array, " batch"]:
-    """w(s) = exp((Q(s, a_g) - V(s)) / beta)."""
-    return jnp.minimum(jnp.exp((q_global - v) / beta), MAX_WEIGHT)
+def awr_weight(q: Float[Array, " batch"], v: Float[Array, " batch"], beta: float) -> Float[Array, " batch"]:
+    """w(s) = exp((Q(s, a_g) - V(s)) / beta), with Q(s, a_g) as printed or another candidate's Q."""
+    return jnp.minimum(jnp.exp((q - v) / beta), MAX_WEIGHT)
 
 
 def awr_loss(
-    log_prob_data: Float[Array, " batch"], w: Float[Array, " batch"], q_local: Float[Array, " batch"], lam: float
+    log_prob: Float[Array, " batch"], w: Float[Array, " batch"], q_local: Float[Array, " batch"], lam: float
 ) -> Float[Array, ""]:
     """eq. (awr), negated: lambda E[w(s) log pi_k(a|s)] + E[Q(s, a_l)] is to be maximised."""
-    return -(lam * jnp.mean(w * log_prob_data) + q_local.mean())
+    return -(lam * jnp.mean(w * log_prob) + q_local.mean())
 
 
 def memory_loss(q_data: Float[Array, "2 batch"], q_before: Float[Array, "2 batch"]) -> Float[Array, ""]:
@@ -191,6 +198,10 @@ class Fova(ActorCritic):
     """One vote on the smaller of the twins' values, or a vote per critic and then the smaller outcome."""
     advantage_from: Literal["current", "slow"] = "current"
     """Which critics judge V and w for the actor."""
+    weigh: Literal["global", "data"] = "global"
+    """Whose advantage weighs the imitation: the global action's, as printed, or the data action's, as in AWR."""
+    imitate: Literal["data", "vote"] = "data"
+    """Which action the actor imitates: the one in the data, as printed, or the one that won the vote at s."""
     vote: bool = True
     """Hold the vote. Without it (ablation) the client's own action wins everywhere."""
     awr: bool = True
@@ -238,12 +249,12 @@ class Fova(ActorCritic):
             if self.conservative == "vote":
                 return elected(q, winner)
             # The vote at s' scored at s, and a uniform action, beside the vote at s.
-            a_next = elected(jnp.broadcast_to(there.actions, (2, *there.actions.shape)), next_vote.winner)
+            a_next = chosen(there.actions, next_vote.winner)
             a_uniform = jax.random.uniform(uniform_key, a.shape, minval=-1.0, maxval=1.0)
             others = jnp.stack([a_next, jnp.broadcast_to(a_uniform, a_next.shape)], axis=1)
             q_sources = jnp.concatenate([elected(q, winner)[:, None], critic.each(s, others)], axis=1)
-            log_here = elected(jnp.broadcast_to(here.log_density, q.shape), winner)
-            log_next = elected(jnp.broadcast_to(there.log_density, q.shape), next_vote.winner)
+            log_here = chosen(here.log_density, winner)
+            log_next = chosen(there.log_density, next_vote.winner)
             log_uniform = jnp.full_like(log_here, -a.shape[-1] * jnp.log(2.0))
             return soft_maximum(q_sources, jnp.stack([log_here, log_next, log_uniform], axis=1))
 
@@ -262,13 +273,15 @@ class Fova(ActorCritic):
 
         # --- Actor: eq. (awr) ---
         judged = q if self.advantage_from == "current" else learner.slow_critic(s, here.actions)
-        v = vote(judged, ballot, self.vote_order).value
-        w = awr_weight(judged[:, GLOBAL].min(axis=0), v, self.beta) if self.awr else jnp.ones_like(v)
+        here_vote = vote(judged, ballot, self.vote_order)
+        weighed = judged[:, GLOBAL if self.weigh == "global" else BEHAVIOUR].min(axis=0)
+        w = awr_weight(weighed, here_vote.value, self.beta) if self.awr else jnp.ones_like(weighed)
+        imitated = a if self.imitate == "data" else chosen(here.actions, here_vote.winner[:1])[0]
 
         def actor_loss(actor: GaussianActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
             policy = actor(s)
             a_l, log_prob = policy.sample_with_log_prob(local_key)  # the candidate again, now with its gradient
-            loss = awr_loss(policy.log_prob(a), w, learner.critic(s, a_l).min(axis=0), self.lam)
+            loss = awr_loss(policy.log_prob(imitated), w, learner.critic(s, a_l).min(axis=0), self.lam)
             if temperature is not None:
                 loss += jnp.exp(temperature.log) * log_prob.mean()
             return loss, log_prob

@@ -73,7 +73,7 @@ class Plain:
     def round(self, entry: dict[str, Any]) -> None:
         self._clock.tick(entry["round"])
         due = time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES
-        if due or "server" in entry:
+        if due or "server" in entry or entry["round"] == self._clock.rounds:
             self._last_line = time.monotonic()
             head = f"round {entry['round']}/{self._clock.rounds}"
             self._console.print(

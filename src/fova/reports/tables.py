@@ -1,25 +1,56 @@
 """Results as tables for the terminal."""
 
+from collections.abc import Mapping
+
 from rich.table import Table
 
+from fova.evaluation.rollouts import Rollouts
 from fova.runs import RunDirectory
+from fova.tasks import registry
 from fova.training import Result
 
 
 def result_table(result: Result) -> Table:
     """The server's policy against every client's own policy and the behaviour in its data."""
     data = RunDirectory.open(result.directory).read_json("clients.json")
-    episodes = len(result.server.returns) if result.server else 0
+    behaviour = {name: client["behaviour_return"] for name, client in data.items()}
+    behaviour["server"] = sum(behaviour.values()) / len(behaviour)
+    played = {"server": result.server} if result.server else {}
+    return rollouts_table(played | result.clients, behaviour)
+
+
+def rollouts_table(played: Mapping[str, Rollouts], behaviour: Mapping[str, float] | None = None) -> Table:
+    """One row per policy. The server's row shows the average behaviour of all clients."""
+    episodes = len(next(iter(played.values())).returns)
     table = Table(title=f"mean return of {episodes} episodes")
-    for column in ("policy", "return", "normalised score", "return of its data"):
-        table.add_column(column, justify="left" if column == "policy" else "right")
-    mean_behaviour = sum(client["behaviour_return"] for client in data.values()) / len(data)
-    rows = {"server": result.server, **result.clients}
-    for name, played in rows.items():
-        if played is None:
-            continue
-        score = "" if played.score is None else f"{played.score:.1f}"
-        behaviour = data[name]["behaviour_return"] if name in data else mean_behaviour
-        style = "bold" if name == "server" else None
-        table.add_row(name, f"{played.mean_return:.1f}", score, f"{behaviour:.1f}", style=style)
+    table.add_column("policy")
+    for column in ("return", "spread", "length", "normalised score"):
+        table.add_column(column, justify="right")
+    if behaviour:
+        table.add_column("return of its data", justify="right")
+    for name, rollouts in played.items():
+        score = "" if rollouts.score is None else f"{rollouts.score:.1f}"
+        figures = [
+            f"{rollouts.mean_return:.1f}",
+            f"{rollouts.returns.std():.1f}",
+            f"{rollouts.lengths.mean():.0f}",
+            score,
+        ]
+        if behaviour:
+            figures.append(f"{behaviour[name]:.1f}" + (" (average)" if name == "server" else ""))
+        table.add_row(name, *figures, style="bold" if name == "server" else None)
+    return table
+
+
+def tasks_table() -> Table:
+    """Every task with what can be made for it and its reference scores."""
+    table = Table(title="tasks")
+    for column in ("task", "observation", "action", "time limit", "data that can be made", "random", "expert"):
+        numeric = column not in ("task", "data that can be made")
+        table.add_column(column, justify="right" if numeric else "left")
+    for name in registry.names():
+        task = registry.get(name)
+        scores = ["" if s is None else f"{s:.1f}" for s in (task.random_score, task.expert_score)]
+        sizes = (str(task.shapes.observation), str(task.shapes.action), str(task.time_limit))
+        table.add_row(name, *sizes, ", ".join(task.qualities), *scores)
     return table

@@ -1,0 +1,72 @@
+"""The demo: two clients with good data, two with random data, one policy; then a picture and a report.
+
+Small on purpose, so that it ends within minutes on two cores. Everything is what `fova train` does.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fova import algorithms
+from fova.clients import ClientSpec, Federation
+from fova.config import Config, RunConfig
+from fova.evaluation.rollouts import play
+from fova.policy import load_policy
+from fova.reports.maze import before_after
+from fova.reports.page import write_report
+from fova.reports.progress import Progress
+from fova.runs import free_name
+from fova.tasks import registry
+from fova.training import Result, first_policy, start
+
+TASK = "maze2d-umaze"
+CLIENTS = ("expert", "expert", "random", "random")
+# The printed equations learn this maze slowly from data of so mixed a quality: here a client imitates the action
+# that won its vote, and the server counts clients by the value of their policies.
+SETTINGS: dict[str, Any] = {
+    "hidden": (128, 128),
+    "batch_size": 128,
+    "actor_lr": 3e-4,
+    "imitate": "vote",
+    "awr": False,
+    "value_weight": 0.1,
+}
+EPISODES_DRAWN = 6
+
+
+def run(progress: Progress, root: Path, rounds: int = 30, size: int = 5000) -> tuple[Result, Path, Path]:
+    """Train, then draw what the data looks like and what the server's policy does before and after."""
+    config = Config(
+        task=TASK,
+        clients=tuple(ClientSpec(quality, size) for quality in CLIENTS),
+        algorithm=algorithms.configure("fova", **SETTINGS),
+        run=RunConfig(rounds=rounds, evaluate_every=5, episodes=10),
+    )
+    result = start(config, free_name("demo", root), progress)
+    picture = draw(result.directory, config)
+    return result, picture, write_report(result.directory, (picture,))
+
+
+def draw(directory: Path, config: Config) -> Path:
+    """What was in the data, and the server's policy before and after training, from the same starts."""
+    task = registry.get(TASK)
+    federation = Federation.build(config.clients, task, config.run.seed)
+    policies = {"before": first_policy(config, federation), "after": load_policy(directory)}
+    played = play(policies, task, EPISODES_DRAWN, keep_trajectories=EPISODES_DRAWN)
+    panels = [
+        ("Data of an expert client", _episodes(federation, "expert-1")),
+        ("Data of a random client", _episodes(federation, "random-1")),
+        ("One policy, before training", played["before"].trajectories),
+        ("One policy, after training", played["after"].trajectories),
+    ]
+    path = directory / "picture.png"
+    before_after(path, TASK, panels)
+    return path
+
+
+def _episodes(federation: Federation, client: str) -> list[NDArray[np.float32]]:
+    data = federation.clients[client]
+    ends = np.flatnonzero(data.episode_ends)[:EPISODES_DRAWN] + 1
+    return [data.observations[a:b] for a, b in zip([0, *ends], ends)]

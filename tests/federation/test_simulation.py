@@ -1,0 +1,161 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fova.algorithms import configure
+from fova.errors import FovaError
+from fova.federation.simulation import Simulation
+from fova.networks import Shapes
+from tiny import make_transitions
+
+SHAPES = Shapes(3, 2)
+TINY = configure("fova", hidden=(8,), batch_size=8, actor_lr=1e-3)
+
+
+def run(clients, rounds=2, **options):
+    simulation = Simulation(TINY, clients, SHAPES, **{"local_steps": 3, **options})
+    state = simulation.start()
+    reports = []
+    for _ in range(rounds):
+        state, report = simulation.round(state)
+        reports.append(report)
+    return state, reports
+
+
+def assert_close(one, other, **tolerance):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), one, other)
+
+
+def assert_same_bytes(one, other):
+    assert jax.tree.all(jax.tree.map(lambda a, b: np.asarray(a).tobytes() == np.asarray(b).tobytes(), one, other))
+
+
+@pytest.fixture(scope="module")
+def unequal_clients():
+    return {f"client-{i}": make_transitions(i, episodes=2 + i) for i in range(3)}
+
+
+def test_all_clients_start_from_the_same_networks(unequal_clients):
+    state = Simulation(TINY, unequal_clients, SHAPES, local_steps=1).start()
+    for leaf in jax.tree.leaves(state.learners):
+        np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[:1], leaf.shape))
+    first = jax.tree.map(lambda leaf: leaf[0], state.learners)
+    assert_close(state.broadcast.actor, first.actor, atol=1e-7)
+
+
+def test_same_seed_same_bytes(unequal_clients):
+    (one, _), (other, _) = run(unequal_clients, seed=4), run(unequal_clients, seed=4)
+    assert_same_bytes(one[1:], other[1:])
+    different, _ = run(unequal_clients, seed=5)
+    with pytest.raises(AssertionError):
+        assert_close(one.broadcast, different.broadcast, atol=1e-4)
+
+
+def test_the_server_is_the_plain_mean_of_its_clients(unequal_clients):
+    state, _ = run(unequal_clients)
+    mean = jax.tree.map(lambda leaf: leaf.mean(axis=0), (state.learners.actor, state.learners.critic))
+    assert_close((state.broadcast.actor, state.broadcast.critic), mean, atol=1e-6)
+
+
+def test_order_of_clients_changes_nothing(unequal_clients):
+    turned = dict(reversed(unequal_clients.items()))
+    (one, reports), (other, turned_reports) = run(unequal_clients), run(turned)
+    assert_close(one.broadcast, other.broadcast, atol=1e-5)
+    for name, values in reports[-1].metrics.items():
+        np.testing.assert_allclose(values, turned_reports[-1].metrics[name][::-1], atol=1e-4, rtol=1e-4)
+
+
+def test_identical_clients_with_identical_batches_equal_one_client():
+    data = make_transitions(7)
+    alone = Simulation(TINY, {"a": data}, SHAPES, local_steps=3)
+    together = Simulation(TINY, {"a": data, "b": data, "c": data}, SHAPES, local_steps=3)
+    together._identities[:] = alone._identities[0]  # the name decides the batches: give all the same
+    one, three = alone.start(), together.start()
+    for _ in range(2):
+        one, _ = alone.round(one)
+        three, _ = together.round(three)
+    assert_close(one.broadcast, three.broadcast, atol=1e-6)
+
+
+@pytest.mark.parametrize("cohort", [1, 2])
+def test_cohorts_change_nothing_but_memory(unequal_clients, cohort):
+    (whole, reports), (parts, part_reports) = run(unequal_clients), run(unequal_clients, cohort=cohort)
+    assert_close(whole.broadcast, parts.broadcast, atol=1e-5)
+    assert_close(whole.learners, parts.learners, atol=1e-5)
+    for name, values in reports[0].metrics.items():
+        np.testing.assert_allclose(values, part_reports[0].metrics[name], atol=1e-4, rtol=1e-4)
+
+
+def test_partial_participation_leaves_the_others_alone():
+    clients = {f"c{i}": make_transitions(i) for i in range(6)}
+    simulation = Simulation(TINY, clients, SHAPES, local_steps=2, participation=0.5)
+    state, seen = simulation.start(), set()
+    for _ in range(5):
+        before = [leaf.copy() for leaf in jax.tree.leaves(state.learners)]
+        state, report = simulation.round(state)
+        assert len(report.clients) == 3
+        absent = sorted(set(range(6)) - set(report.clients))
+        for old, new in zip(before, jax.tree.leaves(state.learners)):
+            np.testing.assert_array_equal(old[absent], new[absent])
+        seen |= set(report.clients)
+    assert seen == set(range(6)), "over some rounds everybody takes part"
+
+
+def test_new_data_keeps_the_clients_and_their_learners(unequal_clients):
+    simulation = Simulation(TINY, unequal_clients, SHAPES, local_steps=2)
+    state, _ = simulation.round(simulation.start())
+    simulation.set_data({name: make_transitions(50 + i) for i, name in enumerate(unequal_clients)})
+    state, _ = simulation.round(simulation.data_changed(state))
+    assert state.round == 2
+    other, _ = simulation.round(simulation.round(simulation.start())[0])
+    with pytest.raises(AssertionError):  # the first round was on other data, and it is remembered
+        assert_close(state.learners, other.learners, atol=1e-6)
+    with pytest.raises(FovaError, match="client-0"):
+        simulation.set_data({"somebody else": make_transitions(0)})
+
+
+def test_divergence_names_the_round_the_client_and_the_remedy(unequal_clients):
+    algorithm = configure("fova", hidden=(8,), batch_size=8, critic_lr=1e30)
+    simulation = Simulation(algorithm, unequal_clients, SHAPES, local_steps=3)
+    with pytest.raises(FovaError, match=r"diverged in round 1.*client-0.*--critic-lr"):
+        simulation.round(simulation.start())
+
+
+def test_a_different_aggregation_is_one_argument(unequal_clients):
+    def first_client(submissions):
+        return jax.tree.map(lambda leaf: leaf[0], submissions.parameters)
+
+    state, _ = run(unequal_clients, rounds=1, aggregate=first_client)
+    assert_close(state.broadcast.actor, jax.tree.map(lambda leaf: leaf[0], state.learners.actor), atol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"participation": 0.0}, "participation"), ({"local_steps": 0}, "local_steps"), ({"cohort": 0}, "cohort")],
+)
+def test_settings_without_meaning_are_refused(unequal_clients, options, words):
+    with pytest.raises(FovaError, match=words):
+        run(unequal_clients, **options)
+
+
+def test_fova_learns_a_tiny_task():
+    """One step, reward = -(a - 0.5)^2: from uniformly random actions the policy must find 0.5."""
+    rng = np.random.default_rng(0)
+    clients = {}
+    for name in ("a", "b"):
+        from fova.data.transitions import Episode, from_episodes
+
+        actions = rng.uniform(-1, 1, (400, 2)).astype(np.float32)
+        rewards = -np.square(actions - 0.5).sum(axis=1)
+        clients[name] = from_episodes(
+            Episode(np.zeros((2, 3), np.float32), a[None], r[None], terminated=True)
+            for a, r in zip(actions, rewards)
+        )
+    algorithm = configure("fova", hidden=(32,), batch_size=64, alpha=0.1, lam=0.01, actor_lr=3e-3, critic_lr=3e-3)
+    simulation = Simulation(algorithm, clients, SHAPES, local_steps=100)
+    state = simulation.start()
+    for _ in range(6):
+        state, _ = simulation.round(state)
+    best = np.asarray(state.broadcast.actor(jnp.zeros((1, 3))).mode())
+    np.testing.assert_allclose(best, 0.5, atol=0.15)

@@ -1,0 +1,155 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import ndtr
+
+from fova.networks import (
+    LOG_STD_RANGE,
+    Clipped,
+    GaussianActor,
+    LayerNorm,
+    Linear,
+    Point,
+    Shapes,
+    Squashed,
+    TwinCritic,
+    distance,
+    make_actor,
+    polyak,
+)
+
+SHAPES = Shapes(3, 2)
+
+
+def column(*values):
+    return jnp.array(values)[:, None]
+
+
+# --- Distributions ---
+
+
+def test_squashed_density_agrees_with_scipy_by_change_of_variables():
+    mean, log_std, action = 0.3, -0.5, np.array([-0.9, 0.0, 0.7])
+    ours = Squashed(jnp.full((3, 1), mean), jnp.full((3, 1), log_std)).log_prob(jnp.array(action)[:, None])
+    theirs = stats.norm(mean, np.exp(log_std)).logpdf(np.arctanh(action)) - np.log(1 - action**2)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_clipped_density_is_the_gaussians_own():
+    ours = Clipped(column(0.2, 0.2), column(-1.0, -1.0)).log_prob(column(0.5, 1.0))
+    np.testing.assert_allclose(ours, stats.norm(0.2, np.exp(-1.0)).logpdf([0.5, 1.0]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Squashed, Clipped])
+@pytest.mark.parametrize("bound", [-1.0, 1.0])
+def test_likelihood_and_its_gradient_are_finite_at_the_bounds(kind, bound):
+    def likelihood(mean, log_std):
+        return kind(mean, log_std).log_prob(jnp.full((1, 1), bound)).sum()
+
+    value, gradients = jax.value_and_grad(likelihood, argnums=(0, 1))(jnp.zeros((1, 1)), jnp.full((1, 1), -5.0))
+    assert np.isfinite(value)
+    assert all(np.isfinite(g).all() for g in gradients)
+
+
+def test_a_saturated_action_swamps_the_squashed_likelihood_but_not_the_clipped():
+    saturated, moderate = column(0.9999999), column(0.5)
+    spread = jnp.full((1, 1), -1.0)
+    squashed, clipped = Squashed(column(0.5), spread), Clipped(column(0.5), spread)
+    assert float(squashed.log_prob(moderate)[0] - squashed.log_prob(saturated)[0]) > 100
+    assert float(clipped.log_prob(moderate)[0] - clipped.log_prob(saturated)[0]) < 1
+
+
+@pytest.mark.parametrize("kind", [Squashed, Clipped])
+def test_samples_stay_in_bounds_and_carry_their_own_density(kind):
+    distribution = kind(jnp.zeros((500, 2)), jnp.full((500, 2), 0.5))
+    action, log_prob = distribution.sample_with_log_prob(jax.random.key(0))
+    assert float(jnp.abs(action).max()) <= 1.0
+    inside = np.asarray(jnp.abs(action).max(axis=1) < 0.999)
+    np.testing.assert_allclose(log_prob[inside], distribution.log_prob(action)[inside], rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(action, distribution.sample(jax.random.key(0)))
+
+
+# --- Total variation ---
+
+
+def test_distance_of_a_policy_to_itself_is_zero():
+    policy = Clipped(jnp.zeros((50, 2)), jnp.zeros((50, 2)))
+    assert float(distance(policy, policy)) == 0.0
+
+
+@pytest.mark.parametrize("kind", [Squashed, Clipped])
+@pytest.mark.parametrize("shift", [0.1, 0.5, 2.0])
+def test_distance_estimates_the_total_variation_of_gaussians(kind, shift):
+    rows, std = 20_000, 0.7
+    log_std = jnp.full((rows, 1), jnp.log(std))
+    estimate = distance(kind(jnp.zeros((rows, 1)), log_std), kind(jnp.full((rows, 1), shift), log_std))
+    exact = 2 * ndtr(shift / (2 * std)) - 1
+    assert float(estimate) == pytest.approx(exact, abs=0.01)
+
+
+def test_distance_stays_in_range_for_policies_worlds_apart():
+    near, far = (
+        Clipped(jnp.zeros((5, 3)), jnp.full((5, 3), -5.0)),
+        Clipped(jnp.ones((5, 3)), jnp.full((5, 3), -5.0)),
+    )
+    assert float(distance(near, far)) == pytest.approx(1.0)
+
+
+def test_distance_of_deterministic_actions_is_half_the_mean_difference():
+    assert float(distance(Point(column(-1.0, 0.0)), Point(column(1.0, 0.5)))) == pytest.approx(0.5 * (2 + 0.5) / 2)
+
+
+# --- Networks ---
+
+
+def test_layer_norm_by_hand():
+    ours = LayerNorm(4)(jnp.array([[1.0, 2.0, 3.0, 6.0]]))
+    # mean 3, variance (4 + 1 + 0 + 9) / 4 = 3.5
+    np.testing.assert_allclose(ours, (np.array([[1, 2, 3, 6]]) - 3) / np.sqrt(3.5 + 1e-5), rtol=1e-5)
+
+
+def test_initialisations():
+    orthogonal = Linear(jax.random.key(0), 6, 4, "orthogonal", gain=2.0)
+    np.testing.assert_allclose(orthogonal.weight.T @ orthogonal.weight, 4.0 * np.eye(4), atol=1e-5)
+    assert not orthogonal.bias.any()
+    fan_in = Linear(jax.random.key(0), 25, 400, "fan_in", gain=1.0)
+    assert 0.19 < float(jnp.abs(fan_in.weight).max()) <= 0.2
+    assert 0.19 < float(jnp.abs(fan_in.bias).max()) <= 0.2
+    with pytest.raises(ValueError, match="initialisation"):
+        Linear(jax.random.key(0), 2, 2, "zeros", gain=1.0)
+
+
+@pytest.mark.parametrize("kind", ["clipped", "squashed", "deterministic"])
+def test_actors_give_bounded_actions_of_the_right_shape(kind):
+    actor = make_actor(jax.random.key(0), SHAPES, kind, (8, 8))
+    action = actor(jnp.ones((5, 3)) * 1e3).mode()
+    assert action.shape == (5, 2)
+    assert float(jnp.abs(action).max()) <= 1.0
+
+
+def test_log_std_is_held_in_its_range():
+    actor = make_actor(jax.random.key(0), SHAPES, "clipped", (8,))
+    assert isinstance(actor, GaussianActor)
+    wild = jax.tree.map(lambda leaf: leaf * 1e4, actor)
+    log_std = wild(jnp.ones((4, 3))).log_std
+    assert float(log_std.min()) >= LOG_STD_RANGE[0]
+    assert float(log_std.max()) <= LOG_STD_RANGE[1]
+
+
+def test_twin_critics_score_a_stack_as_they_score_each():
+    critic = TwinCritic(jax.random.key(0), SHAPES, (8, 8))
+    states, actions = jnp.ones((5, 3)), jax.random.normal(jax.random.key(1), (4, 5, 2))
+    stacked = critic(states, actions)
+    assert stacked.shape == (2, 4, 5)
+    for candidate in range(4):
+        np.testing.assert_allclose(stacked[:, candidate], critic(states, actions[candidate]), rtol=1e-5, atol=1e-6)
+    own = critic.each(states, actions[:2])
+    np.testing.assert_allclose(own[0], stacked[0, 0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(own[1], stacked[1, 1], rtol=1e-5, atol=1e-6)
+    assert float(jnp.abs(stacked[0] - stacked[1]).max()) > 1e-3, "the twins must differ"
+
+
+def test_polyak_by_hand():
+    assert polyak({"a": jnp.array(1.0)}, {"a": jnp.array(3.0)}, 0.25)["a"] == 1.5
