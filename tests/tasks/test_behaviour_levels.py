@@ -20,17 +20,25 @@ def history_of(*means: float) -> list[Evaluation]:
     return [Evaluation(steps=100 * (i + 1), mean=mean, sd=0.0) for i, mean in enumerate(means)]
 
 
-def test_levels_of_a_run():
-    history = history_of(0, 10, 5, 40, 90, 120, 110, 300, 280)
-    levels = choose_levels(history, expert_steps=800)
-    # a third of 300 is 100: 90 and 110 are as near, and the earlier one counts; rungs lie 90 / 7 = 12.9 apart
+def test_levels_of_a_short_way_to_medium():
+    # a third of 300 is 100: 90 and 110 are as near, and the earlier one counts
+    levels = choose_levels(history_of(0, 10, 5, 90, 120, 110, 300, 280), expert_steps=700)
     assert levels == {
-        "expert": 800,
-        "medium": 500,
+        "expert": 700,
+        "medium": 400,
         "ladder-00": 100,
-        "ladder-01": 400,
-        "ladder-02": 500,
+        "ladder-01": 200,
+        "ladder-02": 300,
+        "ladder-03": 400,
     }
+
+
+def test_levels_of_a_long_way_to_medium():
+    # eight heights 0, 10, ... 70; each rung is the first snapshot that reached its height
+    levels = choose_levels(history_of(0, 1, 12, 3, 35, 30, 38, 41, 52, 70, 210), expert_steps=1100)
+    rungs = [steps for level, steps in levels.items() if level.startswith("ladder")]
+    assert levels["medium"] == 1000
+    assert rungs == [100, 300, 500, 800, 900, 1000]
 
 
 def test_medium_lies_on_the_way_to_the_expert():

@@ -31,14 +31,17 @@ CHOICE, MEASUREMENT = 2, 3
 def choose_levels(history: Sequence[Evaluation], expert_steps: int) -> dict[str, int]:
     """Level -> steps of its snapshot, once it is known which one is the expert.
 
-    `medium` is the evaluation nearest to a third of the expert's on the way there. The ladder holds snapshots up
-    to medium, about evenly spaced in return: what a replay buffer saw until medium was reached.
+    `medium` is the evaluation nearest to a third of the expert's on the way there. The ladder holds the snapshots
+    up to medium, or a choice of them about evenly spaced in return if they are many: what a replay buffer saw
+    until medium was reached.
     """
     means = np.array([evaluation.mean for evaluation in history])
     expert = [evaluation.steps for evaluation in history].index(expert_steps)
     medium = int(np.abs(means[: expert + 1] - means[expert] / 3).argmin())
-    heights = np.linspace(means[0], means[medium], RUNGS)
-    rungs = sorted({int(np.argmax(means[: medium + 1] >= height)) for height in heights})
+    rungs = list(range(medium + 1))
+    if len(rungs) > RUNGS:
+        heights = np.linspace(means[0], means[medium], RUNGS)
+        rungs = sorted({int(np.argmax(means[: medium + 1] >= height)) for height in heights})
     chosen = {"expert": expert, "medium": medium}
     chosen |= {f"ladder-{number:02d}": index for number, index in enumerate(rungs)}
     return {level: history[index].steps for level, index in chosen.items()}
