@@ -7,20 +7,18 @@ import pytest
 
 from algorithms.numpy_fova import as_numpy, losses
 from fova.algorithms import configure
-from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, descend, replace
+from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Temperature, descend, replace, target
 from fova.algorithms.fova import (
     BEHAVIOUR,
     GLOBAL,
     LOCAL,
     Fova,
     Memory,
-    Temperature,
     awr_loss,
     awr_weight,
     elected,
     memory_loss,
     soft_maximum,
-    target,
     vcql_loss,
     vote,
 )

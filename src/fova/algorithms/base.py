@@ -4,8 +4,8 @@ An algorithm is a frozen config plus five pure functions; every engine calls the
 
     init(key, shapes)                     -> learner       everything a client carries between rounds
     receive(learner, broadcast)           -> learner       what the server's message overwrites
-    step(learner, broadcast, batch, key)  -> learner, metrics     one gradient step
-    submit(learner, broadcast, data)      -> submission    the only thing that ever leaves a client
+    step(learner, broadcast, batch, key)  -> learner, metrics       `stride` gradient steps (mostly one)
+    submit(learner, broadcast, data)      -> learner, submission    the submission is all that leaves a client
     aggregate(submissions)                -> broadcast     what the server sends back
 
 and, for federations whose data is replaced on the way, `data_changed(learner) -> learner`.
@@ -13,6 +13,7 @@ and, for federations whose data is replaced on the way, `data_changed(learner) -
 This room is pure maths: no file, network, clock or environment, and nothing about the engine that calls it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -62,6 +63,18 @@ class Data(eqx.Module):
         """`size` rows drawn uniformly, with replacement."""
         return self.batch(jax.random.randint(key, (size,), 0, self.length))
 
+    def mean(self, measure: Callable[[Batch], Float[Array, " batch"]], chunk: int = 1024) -> Float[Array, ""]:
+        """The mean over every row of what `measure` gives, a chunk of rows at a time."""
+        capacity = self.rows.shape[0]
+        starts = jnp.arange(0, capacity, chunk)
+
+        def total(start: Int[Array, ""]) -> Float[Array, ""]:
+            indices = start + jnp.arange(chunk)
+            values = measure(self.batch(jnp.minimum(indices, capacity - 1)))
+            return jnp.where(indices < self.length, values, 0.0).sum()
+
+        return jax.lax.map(total, starts).sum() / self.length
+
     def spread(self, size: int) -> Batch:
         """`size` rows spread evenly over the dataset: the same ones every time, no randomness needed."""
         positions = jnp.arange(size, dtype=jnp.float32) / size
@@ -87,7 +100,8 @@ class Broadcast(eqx.Module):
     """What the server sends: the global policy and critics. It does not change during a round."""
 
     actor: Any  # one of networks.Actor
-    critic: TwinCritic
+    critic: TwinCritic | None  # None where an algorithm has no critics
+    extra: Any = None  # what one algorithm federates beyond the skeleton
 
 
 class Submission(eqx.Module):
@@ -102,8 +116,8 @@ class Learner(eqx.Module):
     """What a client carries from round to round. The broadcast overwrites actor and critic, nothing else."""
 
     actor: Any  # one of networks.Actor
-    critic: TwinCritic
-    slow_critic: TwinCritic
+    critic: Any  # TwinCritic, or None where an algorithm has no critics
+    slow_critic: Any
     actor_moments: optax.OptState
     critic_moments: optax.OptState
     extra: Any = None  # what one algorithm carries beyond the skeleton
@@ -112,13 +126,19 @@ class Learner(eqx.Module):
 class Algorithm(Protocol):
     """What an engine may rely on. Implementations are frozen (hashable) dataclasses."""
 
+    batch_size: int
+
+    @property
+    def stride(self) -> int:
+        """Gradient steps taken by one call of `step`, which is given as many minibatches, one after another."""
+
     def init(self, key: PRNGKeyArray, shapes: Shapes) -> Any: ...
 
     def receive(self, learner: Any, broadcast: Any) -> Any: ...
 
     def step(self, learner: Any, broadcast: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, Metrics]: ...
 
-    def submit(self, learner: Any, broadcast: Any, data: Data) -> Submission: ...
+    def submit(self, learner: Any, broadcast: Any, data: Data) -> tuple[Any, Submission]: ...
 
     def aggregate(self, submissions: Submission) -> Any: ...
 
@@ -159,6 +179,10 @@ class ActorCritic:
     """How strongly the server favours clients whose policy their own critics rate highly: weights
     softmax(value_weight * mean Q(s, pi_k(s))). 0 is the plain mean."""
 
+    @property
+    def stride(self) -> int:
+        return 1
+
     def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
         actor_key, critic_key = jax.random.split(key)
         actor = make_actor(actor_key, shapes, self.actor, self.hidden, self.actor_layer_norm, self.initialisation)
@@ -174,12 +198,15 @@ class ActorCritic:
     def receive(self, learner: Learner, broadcast: Broadcast) -> Learner:
         return replace(learner, actor=broadcast.actor, critic=broadcast.critic)
 
-    def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> Submission:
+    def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
         states = data.spread(MEASURED_STATES).observations
         policy = learner.actor(states)
-        value = learner.critic(states, policy.mode()).min(axis=0).mean()
-        metrics = {"policy_distance": distance(policy, broadcast.actor(states)), "value": value}
-        return Submission(Broadcast(learner.actor, learner.critic), self.value_weight * value, metrics)
+        metrics = {"policy_distance": distance(policy, broadcast.actor(states))}
+        log_weight = jnp.zeros(())
+        if learner.critic is not None:
+            metrics["value"] = learner.critic(states, policy.mode()).min(axis=0).mean()
+            log_weight = self.value_weight * metrics["value"]
+        return learner, Submission(Broadcast(learner.actor, learner.critic), log_weight, metrics)
 
     def aggregate(self, submissions: Submission) -> Broadcast:
         """eq. (aggregation): the mean of the clients' parameters, each counted by its weight."""
@@ -199,6 +226,27 @@ def descend(learning_rate: float, parameters: T, gradient: T, moments: optax.Opt
     """One step of Adam."""
     updates, moments = adam(learning_rate).update(gradient, moments)
     return jax.tree.map(jnp.add, parameters, updates), moments
+
+
+def clip_gradient(gradient: T, largest: float) -> T:
+    """The gradient, scaled down to norm `largest` if it is longer."""
+    factor = jnp.minimum(1.0, largest / (optax.global_norm(gradient) + 1e-12))
+    return jax.tree.map(lambda leaf: factor * leaf, gradient)
+
+
+def target(
+    rewards: Float[Array, " batch"],
+    terminals: Float[Array, " batch"],
+    next_value: Float[Array, " batch"],
+    discount: float,
+) -> Float[Array, " batch"]:
+    """The empirical Bellman operator: r + gamma (1 - terminal) V(s')."""
+    return rewards + discount * (1.0 - terminals) * next_value
+
+
+def minibatches(batch: Batch, count: int) -> list[Batch]:
+    """A batch cut into `count` equal parts."""
+    return [Batch(*parts) for parts in zip(*(jnp.split(field, count) for field in batch))]
 
 
 def weighted_mean(stacked: T, log_weights: Float[Array, " clients"]) -> T:
@@ -226,3 +274,20 @@ def replace(module: T, **changes: Any) -> T:
         [changes[name] for name in names],
         is_leaf=lambda leaf: leaf is None,
     )
+
+
+class Temperature(eqx.Module):
+    """SAC's entropy temperature and its own Adam moments; it stays with the client."""
+
+    log: Float[Array, ""]
+    moments: optax.OptState
+
+    @staticmethod
+    def start(learning_rate: float) -> "Temperature":
+        log = jnp.zeros(())
+        return Temperature(log, adam(learning_rate).init(log))
+
+    def follow(self, log_prob: Float[Array, " batch"], target: float, learning_rate: float) -> "Temperature":
+        """Raise the temperature while the policy's entropy is below its target, lower it above."""
+        gradient = -(log_prob.mean() + target)
+        return Temperature(*descend(learning_rate, self.log, gradient, self.moments))

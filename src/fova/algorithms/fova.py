@@ -14,10 +14,19 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, adam, descend, replace
+from fova.algorithms.base import (
+    ActorCritic,
+    Batch,
+    Broadcast,
+    Learner,
+    Metrics,
+    Temperature,
+    descend,
+    replace,
+    target,
+)
 from fova.networks import Clipped, GaussianActor, Shapes, Squashed, TwinCritic, polyak
 
 LOCAL, BEHAVIOUR, GLOBAL = range(3)
@@ -28,23 +37,6 @@ MAX_WEIGHT = 100.0
 
 
 # --- What a client carries beyond the skeleton ------------------------------------------------------------
-
-
-class Temperature(eqx.Module):
-    """SAC's entropy temperature and its own Adam moments; it stays with the client."""
-
-    log: Float[Array, ""]
-    moments: optax.OptState
-
-    @staticmethod
-    def start(learning_rate: float) -> "Temperature":
-        log = jnp.zeros(())
-        return Temperature(log, adam(learning_rate).init(log))
-
-    def follow(self, log_prob: Float[Array, " batch"], target: float, learning_rate: float) -> "Temperature":
-        """Raise the temperature while the policy's entropy is below its target, lower it above."""
-        gradient = -(log_prob.mean() + target)
-        return Temperature(*descend(learning_rate, self.log, gradient, self.moments))
 
 
 class Memory(eqx.Module):
@@ -104,16 +96,6 @@ def chosen(
 ) -> Float[Array, "critic batch ..."]:
     """The same for what does not depend on the critic: actions and log-densities."""
     return elected(jnp.broadcast_to(values, (len(winner), *values.shape)), winner)
-
-
-def target(
-    rewards: Float[Array, " batch"],
-    terminals: Float[Array, " batch"],
-    next_value: Float[Array, " batch"],
-    discount: float,
-) -> Float[Array, " batch"]:
-    """The empirical Bellman operator of the vote policy: r + gamma (1 - terminal) V(s')."""
-    return rewards + discount * (1.0 - terminals) * next_value
 
 
 def soft_maximum(

@@ -5,6 +5,7 @@ kept.
 """
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ def save_checkpoint(directory: Path, state: State) -> Path:
     """Write the state after `state.round` rounds and drop all but the newest checkpoints."""
     tensors = _named_leaves({"broadcast": state.broadcast, "learners": state.learners})
     path = directory / f"round-{state.round:06d}.safetensors"
-    metadata = {"round": str(state.round), "digest": _digest(tensors)}
-    write_atomically(path, save(tensors, metadata=metadata))
+    # One entry: safetensors writes several in no particular order, and equal runs shall leave equal files.
+    about = json.dumps({"round": state.round, "digest": _digest(tensors)})
+    write_atomically(path, save(tensors, metadata={"checkpoint": about}))
     for old in checkpoints(directory)[:-KEPT]:
         old.unlink()
     return path
@@ -44,11 +46,11 @@ def load_checkpoint(directory: Path, like: State) -> State | None:
     path = found[-1]
     try:
         with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
+            about = json.loads((file.metadata() or {}).get("checkpoint", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise _unusable(path, found, str(error)) from error
-    if metadata.get("digest") != _digest(tensors):
+    if about.get("digest") != _digest(tensors):
         raise _unusable(path, found, "its contents do not match its digest")
     template = {"broadcast": like.broadcast, "learners": like.learners}
     expected = _named_leaves(template)
@@ -57,7 +59,7 @@ def load_checkpoint(directory: Path, like: State) -> State | None:
             raise _unusable(path, found, f"{name} does not fit the configuration of this run")
     leaves = [tensors[name] for name in expected]
     restored = jax.tree.unflatten(jax.tree.structure(template), leaves)
-    return State(int(metadata["round"]), restored["broadcast"], restored["learners"])
+    return State(int(about["round"]), restored["broadcast"], restored["learners"])
 
 
 def _named_leaves(tree: Any) -> dict[str, np.ndarray]:

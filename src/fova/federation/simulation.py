@@ -67,6 +67,8 @@ class Simulation:
         for name, value in (("local_steps", local_steps), ("cohort", cohort)):
             if value < 1:
                 raise FovaError(f"{name} is {value}, but must be at least 1.")
+        if local_steps % algorithm.stride:
+            raise FovaError(f"local_steps is {local_steps}, but must be a multiple of {algorithm.stride} here.")
         self.algorithm = algorithm
         self.names = list(clients)
         self.shapes = shapes
@@ -90,12 +92,11 @@ class Simulation:
 
     def start(self) -> State:
         """The state before the first round: every client has the same networks."""
-        learner = jax.jit(self.algorithm.init, static_argnums=1)(jax.random.fold_in(self._key, _INIT), self.shapes)
+        key = jax.random.fold_in(self._key, _INIT)
+        learner, broadcast = first_message(self.algorithm, self.shapes, key, self._stacked((0,)))
         clients = len(self.names)
         learners = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], clients, axis=0), learner)
-        alone = jax.tree.map(lambda leaf: leaf[None], learner)
-        submission = jax.vmap(self.algorithm.submit, (0, None, 0))(alone, learner, self._stacked((0,)))
-        return State(0, self.algorithm.aggregate(submission), learners)
+        return State(0, broadcast, learners)
 
     def data_changed(self, state: State) -> State:
         """Tell every learner that its data was replaced."""
@@ -176,6 +177,15 @@ class Simulation:
             )
 
 
+@partial(jax.jit, static_argnames=("algorithm", "shapes"))
+def first_message(algorithm: Any, shapes: Shapes, key: PRNGKeyArray, data: Data) -> tuple[Any, Any]:
+    """A fresh learner, and the broadcast of a server that has only ever heard of it."""
+    learner = algorithm.init(key, shapes)
+    alone = jax.tree.map(lambda leaf: leaf[None], learner)
+    _, submission = jax.vmap(algorithm.submit, (0, None, 0))(alone, learner, data)
+    return learner, algorithm.aggregate(submission)
+
+
 @partial(jax.jit, static_argnames=("algorithm", "aggregate", "local_steps"), donate_argnames=("learners",))
 def cohort_round(
     algorithm: Any,
@@ -190,15 +200,17 @@ def cohort_round(
     """Receive, local steps, submit, aggregate: a whole round of one cohort, compiled."""
     learners = jax.vmap(algorithm.receive, (0, None))(learners, broadcast)
 
+    stride = algorithm.stride
+
     def client_step(learner: Any, own: Data, key: PRNGKeyArray, number: Any) -> tuple[Any, dict[str, Any]]:
         batch_key, step_key = jax.random.split(jax.random.fold_in(key, number))
-        return algorithm.step(learner, broadcast, own.sample(batch_key, algorithm.batch_size), step_key)
+        return algorithm.step(learner, broadcast, own.sample(batch_key, stride * algorithm.batch_size), step_key)
 
     def all_clients_step(learners: Any, number: Any) -> tuple[Any, Any]:
         return jax.vmap(client_step, (0, 0, 0, None))(learners, data, keys, number)
 
-    learners, history = jax.lax.scan(all_clients_step, learners, jnp.arange(local_steps))
-    submissions = jax.vmap(algorithm.submit, (0, None, 0))(learners, broadcast, data)
+    learners, history = jax.lax.scan(all_clients_step, learners, jnp.arange(local_steps // stride))
+    learners, submissions = jax.vmap(algorithm.submit, (0, None, 0))(learners, broadcast, data)
     log_weight = jnp.where(present, submissions.log_weight, -jnp.inf)
     submissions = replace(submissions, log_weight=log_weight)
     metrics = {name: values.mean(axis=0) for name, values in history.items()} | submissions.metrics

@@ -1,0 +1,43 @@
+"""Fed-BC: behaviour cloning at every client, plain averaging at the server. No critic, no reward."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, descend, replace
+from fova.networks import Actor, Point, Shapes
+
+
+def cloning_loss(policy: object, action: Float[Array, "batch action"]) -> Float[Array, ""]:
+    """-E[log pi(a|s)]; for a deterministic policy, which has no likelihood, E[(pi(s) - a)^2]."""
+    if isinstance(policy, Point):
+        return jnp.square(policy.action - action).mean()
+    return -policy.log_prob(action).mean()  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class FedBc(ActorCritic):
+    """Fed-BC: behaviour cloning at every client, plain averaging at the server."""
+
+    name: ClassVar[str] = "fed-bc"
+
+    actor_lr: float = 3e-4
+    """Adam's learning rate for the actor."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Widths of the actor's hidden layers."""
+
+    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
+        return replace(super().init(key, shapes), critic=None, slow_critic=None, critic_moments=None)
+
+    def step(
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Learner, Metrics]:
+        def loss(actor: Actor) -> Float[Array, ""]:
+            return cloning_loss(actor(batch.observations), batch.actions)
+
+        objective, gradient = jax.value_and_grad(loss)(learner.actor)
+        actor, moments = descend(self.actor_lr, learner.actor, gradient, learner.actor_moments)
+        return replace(learner, actor=actor, actor_moments=moments), {"actor_loss": objective}

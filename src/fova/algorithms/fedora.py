@@ -1,0 +1,85 @@
+"""FEDORA: an ensemble of offline learners that leans on whoever seems better.
+
+Rengarajan et al., "Federated Ensemble-Directed Offline Reinforcement Learning". TD3+BC at every client, with: the
+larger of the local and the federated value as target, the actor held near the federated and its own previous
+policy, a local objective that fades where the federated pair does better, and a server that counts clients by the
+value of their policies.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fova.algorithms.base import Batch, Broadcast, Data, Learner, Submission, replace
+from fova.algorithms.td3bc import FedTd3Bc, cloning_loss, q_term, smoothed_action
+from fova.networks import DeterministicActor, TwinCritic
+
+
+class Extra(eqx.Module):
+    slow_actor: DeterministicActor
+    previous_actor: DeterministicActor  # the client's own at the end of its previous round
+    decay: Float[Array, ""]  # what is left of the local objective
+
+
+def pair_value(actor: DeterministicActor, critic: TwinCritic, data: Data) -> Float[Array, ""]:
+    """J: the mean of Q_1(s, pi(s)) over all of a client's states."""
+    return data.mean(lambda batch: critic(batch.observations, actor(batch.observations).mode())[0])
+
+
+@dataclass(frozen=True)
+class Fedora(FedTd3Bc):
+    """FEDORA: ensemble-directed offline learners on TD3+BC."""
+
+    name: ClassVar[str] = "fedora"
+
+    value_weight: float = 0.1
+    """Sharpness of the server's weights softmax(value_weight * J_k), for actor and critics; 0 is the plain mean."""
+    decay: float = 0.995
+    """Factor on the local objective whenever the federated pair has the larger J. 1 never fades."""
+    optimistic: bool = True
+    """Take the larger of the local and the federated value as target."""
+    global_pull: float = 1.0
+    """Weight of E[(pi - pibar)^2]."""
+    previous_pull: float = 1.0
+    """Weight of E[(pi - pi_prev)^2], pi_prev the client's own policy at the end of its previous round."""
+
+    def carried(self, learner: Learner) -> Any:
+        return Extra(learner.actor, learner.actor, jnp.ones(()))
+
+    def next_value(
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
+    ) -> Float[Array, " batch"]:
+        local = super().next_value(learner, broadcast, batch, key)
+        if not self.optimistic:
+            return local
+        next_s = batch.next_observations
+        a_next = smoothed_action(learner.extra.slow_actor, next_s, key, self.target_noise, self.noise_clip)
+        assert broadcast.critic is not None
+        return jnp.maximum(local, broadcast.critic(next_s, a_next).min(axis=0))
+
+    def actor_loss(
+        self,
+        learner: Learner,
+        broadcast: Broadcast,
+        batch: Batch,
+        action: Float[Array, "batch action"],
+        q: Float[Array, " batch"],
+    ) -> Float[Array, ""]:
+        s = batch.observations
+        local = cloning_loss(action, batch.actions) - q_term(q, self.q_weight)
+        near_global = cloning_loss(action, broadcast.actor(s).mode())
+        near_previous = cloning_loss(action, learner.extra.previous_actor(s).mode())
+        return learner.extra.decay * local + self.global_pull * near_global + self.previous_pull * near_previous
+
+    def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
+        own = pair_value(learner.actor, learner.critic, data)
+        assert broadcast.critic is not None
+        federated = pair_value(broadcast.actor, broadcast.critic, data)
+        decay = jnp.where(federated > own, learner.extra.decay * self.decay, learner.extra.decay)
+        learner, submission = super().submit(learner, broadcast, data)
+        metrics = submission.metrics | {"value": own, "decay": decay}
+        learner = replace(learner, extra=Extra(learner.extra.slow_actor, learner.actor, decay))
+        return learner, Submission(submission.parameters, self.value_weight * own, metrics)

@@ -1,0 +1,275 @@
+"""Every baseline's losses against NumPy loops written from the specification, and what each is without its own idea."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from algorithms.numpy_fova import as_numpy, log_density, mlp
+from algorithms.test_fova import SHAPES, mixed_batch
+
+from fova.algorithms import by_name, configure
+from fova.algorithms.base import Broadcast, Data, clip_gradient, pack, replace
+from fova.algorithms.iql import awr_loss, expectile_loss
+from fova.algorithms.td3bc import q_term, smoothed_action
+
+TINY = {"hidden": (6, 5)}
+
+
+def mid_training(algorithm, seed=0):
+    """A learner and a broadcast whose networks all differ."""
+    first, second, third = (algorithm.init(key, SHAPES) for key in jax.random.split(jax.random.key(seed), 3))
+    learner = first if first.critic is None else replace(first, slow_critic=second.critic)
+    if hasattr(first.extra, "slow_actor"):
+        learner = replace(learner, extra=replace(learner.extra, slow_actor=second.actor))
+    if hasattr(first.extra, "previous_actor"):
+        learner = replace(learner, extra=replace(learner.extra, previous_actor=third.actor, decay=jnp.array(0.8)))
+    if hasattr(first.extra, "temperature"):
+        warm = replace(first.extra.temperature, log=jnp.array(-0.7))
+        learner = replace(learner, extra=replace(learner.extra, temperature=warm))
+    extra = third.extra.value if hasattr(third.extra, "value") else None
+    return learner, Broadcast(third.actor, third.critic, extra)
+
+
+def rows_of(batch):
+    return {name: np.asarray(values, np.float64) for name, values in batch._asdict().items()}
+
+
+def q(critic, s, a):
+    return [mlp(as_numpy(critic.net, i), np.concatenate([s, a]))[0] for i in range(2)]
+
+
+def step(algorithm, learner, broadcast, batch, key):
+    return jax.jit(algorithm.step)(learner, broadcast, batch, key)
+
+
+# --- Fed-TD3BC and FEDORA ---
+
+
+@pytest.mark.parametrize("name", ["fed-td3bc", "fedora"])
+def test_td3_losses_agree_with_numpy(name):
+    algorithm = configure(name, policy_delay=1, **TINY)
+    learner, broadcast = mid_training(algorithm)
+    batch, key = mixed_batch(4), jax.random.key(8)
+    new, metrics = step(algorithm, learner, broadcast, batch, key)
+    slow = learner.extra.slow_actor
+    noisy = np.asarray(smoothed_action(slow, batch.next_observations, jax.random.fold_in(key, 0), 0.2, 0.5))
+    b = rows_of(batch)
+    critic, values, cloned, pulls = 0.0, [], [], np.zeros(2)
+    for n in range(len(b["rewards"])):
+        s, a = b["observations"][n], b["actions"][n]
+        value = min(q(learner.slow_critic, b["next_observations"][n], noisy[n]))
+        if name == "fedora":
+            value = max(value, min(q(broadcast.critic, b["next_observations"][n], noisy[n])))
+        y = b["rewards"][n] + 0.99 * (1 - b["terminals"][n]) * value
+        critic += sum((twin - y) ** 2 for twin in q(learner.critic, s, a))
+        action = np.tanh(mlp(as_numpy(learner.actor.net), s))
+        values.append(q(new.critic, s, action)[0])  # the actor is judged by the critics after their step
+        cloned.append(np.square(action - a).mean())
+        if name == "fedora":
+            others = (broadcast.actor, learner.extra.previous_actor)
+            pulls += [np.square(action - np.tanh(mlp(as_numpy(other.net), s))).mean() for other in others]
+    rows = len(values)
+    actor = np.mean(cloned) - 2.5 * np.mean(values) / np.mean(np.abs(values))
+    if name == "fedora":
+        actor = 0.8 * actor + pulls.sum() / rows
+    assert float(metrics["critic_loss"]) == pytest.approx(critic / rows, rel=1e-4)
+    assert float(metrics["actor_loss"]) == pytest.approx(actor, rel=1e-4)
+
+
+def test_smoothing_noise_is_clipped_and_can_be_switched_off():
+    learner, _ = mid_training(configure("fed-td3bc", **TINY))
+    states, key = mixed_batch(0).observations, jax.random.key(0)
+    plain = learner.extra.slow_actor(states).mode()
+    np.testing.assert_array_equal(smoothed_action(learner.extra.slow_actor, states, key, 0.0, 0.5), plain)
+    loud = smoothed_action(learner.extra.slow_actor, states, key, 100.0, 0.05)
+    np.testing.assert_allclose(jnp.abs(loud - plain).max(), 0.05, rtol=1e-3)
+
+
+def test_q_term_is_free_of_the_rewards_scale_and_by_hand():
+    values = jnp.array([1.0, -3.0])
+    assert float(q_term(values, 2.5)) == pytest.approx(2.5 * -1.0 / 2.0)
+    assert float(q_term(1000 * values, 2.5)) == pytest.approx(float(q_term(values, 2.5)))
+    np.testing.assert_allclose(jax.grad(lambda v: q_term(v, 2.5))(values), [2.5 / 4, 2.5 / 4])
+
+
+def test_policy_delay_is_critic_steps_then_one_actor_step():
+    """Two critic steps, the slow networks and the actor once; with a delay of 1 the actor moves every time."""
+    delayed, plain = configure("fed-td3bc", target_noise=0.0, **TINY), None
+    learner, broadcast = mid_training(delayed)
+    one, two = mixed_batch(1), mixed_batch(2)
+    both = type(one)(*(jnp.concatenate(pair) for pair in zip(one, two)))
+    assert delayed.stride == 2
+    new, _ = step(delayed, learner, broadcast, both, jax.random.key(0))
+    # by hand: a critic step alone is a step with a delay of 1 whose actor and slow networks are put back
+    plain = configure("fed-td3bc", target_noise=0.0, policy_delay=1, **TINY)
+    after_one, _ = step(plain, learner, broadcast, one, jax.random.key(0))
+    put_back = replace(learner, critic=after_one.critic, critic_moments=after_one.critic_moments)
+    expected, _ = step(plain, put_back, broadcast, two, jax.random.key(0))
+    jax.tree.map(lambda x, z: np.testing.assert_allclose(x, z, atol=1e-6), new, expected)
+
+
+def packed(batch, padding=3):
+    rows = pack(type(batch)(*map(np.asarray, batch)))
+    rows = np.concatenate([rows, np.full((padding, rows.shape[1]), np.nan, np.float32)])
+    return Data(jnp.asarray(rows), jnp.int32(len(rows) - padding), SHAPES)
+
+
+def test_fedora_fades_where_the_federated_pair_is_better_and_weighs_by_value():
+    algorithm = configure("fedora", **TINY)
+    learner, broadcast = mid_training(algorithm)
+    batch = mixed_batch(6)
+
+    def j(actor, critic):
+        states = rows_of(batch)["observations"]
+        return np.mean([q(critic, s, np.tanh(mlp(as_numpy(actor.net), s)))[0] for s in states])
+
+    own, federated = j(learner.actor, learner.critic), j(broadcast.actor, broadcast.critic)
+    new, submission = algorithm.submit(learner, broadcast, packed(batch))
+    assert float(submission.log_weight) == pytest.approx(0.1 * own, rel=1e-4)
+    assert float(new.extra.decay) == pytest.approx(0.8 * (0.995 if federated > own else 1.0))
+    jax.tree.map(np.testing.assert_array_equal, new.extra.previous_actor, learner.actor)
+    swapped = replace(learner, actor=broadcast.actor, critic=broadcast.critic)
+    other, _ = algorithm.submit(swapped, Broadcast(learner.actor, learner.critic), packed(batch))
+    assert float(other.extra.decay) != float(new.extra.decay), "one of the two pairs is the better one"
+
+
+def test_fedora_without_its_ideas_is_fed_td3bc():
+    off = {"optimistic": False, "decay": 1.0, "global_pull": 0.0, "previous_pull": 0.0, "value_weight": 0.0}
+    fedora, td3bc = configure("fedora", **off, **TINY), configure("fed-td3bc", **TINY)
+    batch, key = mixed_batch(3), jax.random.key(5)
+    learner = td3bc.init(jax.random.key(0), SHAPES)
+    richer = replace(learner, extra=fedora.init(jax.random.key(0), SHAPES).extra)
+    broadcast = Broadcast(*(getattr(td3bc.init(jax.random.key(1), SHAPES), part) for part in ("actor", "critic")))
+    plain, _ = step(td3bc, learner, broadcast, batch, key)
+    ours, _ = step(fedora, richer, broadcast, batch, key)
+    for part in ("actor", "critic", "slow_critic", "actor_moments", "critic_moments"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(ours, part), getattr(plain, part))
+    np.testing.assert_array_equal(fedora.submit(richer, broadcast, packed(batch))[1].log_weight, 0.0)
+
+
+# --- CQL-FL and DRPO ---
+
+
+@pytest.mark.parametrize("name", ["cql-fl", "drpo"])
+def test_cql_losses_agree_with_numpy(name):
+    algorithm = configure(name, samples=3, **TINY)
+    learner, broadcast = mid_training(algorithm)
+    batch, key = mixed_batch(7), jax.random.key(2)
+    _, metrics = step(algorithm, learner, broadcast, batch, key)
+    local, following, here, there, uniform, other = jax.random.split(key, 6)
+    policy, next_policy = learner.actor(batch.observations), learner.actor(batch.next_observations)
+    a_local, a_next = np.asarray(policy.sample(local)), np.asarray(next_policy.sample(following))
+    a_here = np.stack([policy.sample(k) for k in jax.random.split(here, 3)])
+    a_there = np.stack([next_policy.sample(k) for k in jax.random.split(there, 3)])
+    a_uniform = np.asarray(jax.random.uniform(uniform, a_here.shape, minval=-1.0, maxval=1.0))
+    a_server = np.asarray(broadcast.actor(batch.observations).sample(other))
+    net, b = as_numpy(learner.actor.net), rows_of(batch)
+    critic, actor = 0.0, 0.0
+    for n in range(len(b["rewards"])):
+        s, a, next_s = b["observations"][n], b["actions"][n], b["next_observations"][n]
+        y = b["rewards"][n] + 0.99 * (1 - b["terminals"][n]) * min(q(learner.slow_critic, next_s, a_next[n]))
+        sources = [(action, log_density("squashed", net, s, action)) for action in a_here[:, n]]
+        sources += [(action, log_density("squashed", net, next_s, action)) for action in a_there[:, n]]
+        sources += [(action, 2 * np.log(0.5)) for action in a_uniform[:, n]]
+        for i in range(2):
+            soft = np.log(sum(np.exp(q(learner.critic, s, action)[i] - density) for action, density in sources))
+            own = q(learner.critic, s, a)[i]
+            critic += (own - y) ** 2 + algorithm.alpha * (soft - own)
+        actor += np.exp(-0.7) * log_density("squashed", net, s, a_local[n]) - min(q(learner.critic, s, a_local[n]))
+        if name == "drpo":
+            actor -= 0.6 * log_density("squashed", net, s, a) + 0.4 * log_density("squashed", net, s, a_server[n])
+    rows = len(b["rewards"])
+    assert float(metrics["critic_loss"]) == pytest.approx(critic / rows, rel=1e-3)
+    assert float(metrics["actor_loss"]) == pytest.approx(actor / rows, rel=1e-3)
+
+
+def test_drpo_without_its_likelihoods_is_cql():
+    drpo = configure("drpo", regularisation=0.0, alpha=5.0, gradient_clip=0.0, samples=2, **TINY)
+    cql = configure("cql-fl", samples=2, **TINY)
+    learner, broadcast = mid_training(cql)
+    batch, key = mixed_batch(3), jax.random.key(5)
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        step(drpo, learner, broadcast, batch, key)[0],
+        step(cql, learner, broadcast, batch, key)[0],
+    )
+
+
+def test_each_of_drpos_two_terms_can_stand_alone():
+    batch, key = mixed_batch(3), jax.random.key(5)
+    drpo = {eta: configure("drpo", eta=eta, samples=2, **TINY) for eta in (0.0, 1.0)}
+    learner, broadcast = mid_training(drpo[1.0])
+    policy = learner.actor(batch.observations)
+    data_only = drpo[1.0].imitation(policy, broadcast, batch, key)
+    server_only = drpo[0.0].imitation(policy, broadcast, batch, key)
+    a_server = broadcast.actor(batch.observations).sample(key)
+    assert float(data_only) == pytest.approx(-float(policy.log_prob(batch.actions).mean()), rel=1e-5)
+    assert float(server_only) == pytest.approx(-float(policy.log_prob(a_server).mean()), rel=1e-5)
+
+
+def test_gradient_clipping_by_hand():
+    gradient = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}  # norm 5
+    clipped = clip_gradient(gradient, 1.0)
+    np.testing.assert_allclose([clipped["a"][0], clipped["b"][0]], [0.6, 0.8], rtol=1e-6)
+    untouched = clip_gradient(gradient, 10.0)
+    np.testing.assert_allclose([untouched["a"][0], untouched["b"][0]], [3.0, 4.0], rtol=1e-6)
+
+
+# --- Fed-IQL and Fed-BC ---
+
+
+def test_iql_losses_agree_with_numpy():
+    algorithm = configure("fed-iql", **TINY)
+    learner, broadcast = mid_training(algorithm)
+    batch = mixed_batch(7)
+    _, metrics = step(algorithm, learner, broadcast, batch, jax.random.key(0))
+    value_net, actor_net, b = as_numpy(learner.extra.value), as_numpy(learner.actor.net), rows_of(batch)
+    value, actor, critic = 0.0, 0.0, 0.0
+    for n in range(len(b["rewards"])):
+        s, a = b["observations"][n], b["actions"][n]
+        advantage = min(q(learner.slow_critic, s, a)) - mlp(value_net, s)[0]
+        value += (0.7 if advantage > 0 else 0.3) * advantage**2
+        actor -= min(np.exp(3.0 * advantage), 100.0) * log_density("clipped", actor_net, s, a)
+        y = b["rewards"][n] + 0.99 * (1 - b["terminals"][n]) * mlp(value_net, b["next_observations"][n])[0]
+        critic += sum((twin - y) ** 2 for twin in q(learner.critic, s, a))
+    rows = len(b["rewards"])
+    assert float(metrics["value_loss"]) == pytest.approx(value / rows, rel=1e-4)
+    assert float(metrics["actor_loss"]) == pytest.approx(actor / rows, rel=1e-4)
+    assert float(metrics["critic_loss"]) == pytest.approx(critic / rows, rel=1e-4)
+
+
+def test_iql_pieces_by_hand():
+    assert float(expectile_loss(jnp.array([2.0, -1.0]), 0.9)) == pytest.approx((0.9 * 4 + 0.1 * 1) / 2)
+    assert float(awr_loss(jnp.array([-1.0, -2.0]), jnp.array([0.0, 50.0]), 3.0)) == pytest.approx((1 + 200) / 2)
+
+
+def test_iql_federates_its_value():
+    algorithm = configure("fed-iql", **TINY)
+    learner, broadcast = mid_training(algorithm)
+    received = algorithm.receive(learner, broadcast)
+    jax.tree.map(np.testing.assert_array_equal, received.extra.value, broadcast.extra)
+    _, submission = algorithm.submit(learner, broadcast, packed(mixed_batch(0)))
+    jax.tree.map(np.testing.assert_array_equal, submission.parameters.extra, learner.extra.value)
+
+
+@pytest.mark.parametrize("kind", ["clipped", "squashed", "deterministic"])
+def test_bc_is_the_likelihood_of_the_data_and_nothing_else(kind):
+    algorithm = configure("fed-bc", actor=kind, **TINY)
+    learner, broadcast = mid_training(algorithm)
+    batch = mixed_batch(1)
+    new, metrics = step(algorithm, learner, broadcast, batch, jax.random.key(0))
+    net, b = as_numpy(learner.actor.net), rows_of(batch)
+    pairs = list(zip(b["observations"], b["actions"]))
+    if kind == "deterministic":
+        expected = np.mean([np.square(np.tanh(mlp(net, s)) - a).mean() for s, a in pairs])
+    else:
+        expected = -np.mean([log_density(kind, net, s, a) for s, a in pairs])
+    assert float(metrics["actor_loss"]) == pytest.approx(expected, rel=1e-4)
+    assert new.critic is None
+
+
+# --- All of them ---
+
+
+def test_every_algorithm_of_the_paper_is_here():
+    assert set(by_name()) == {"fova", "fed-td3bc", "cql-fl", "fedora", "drpo", "fed-iql", "fed-bc"}
