@@ -1,0 +1,293 @@
+"""Does an update improve on the data? "Policy Improvement on Server Aggregation" and "on Local Updates".
+
+The theorems compare pibar*_k and pi_k with the behaviour policy in the true MDP. They are checked in three senses:
+both updates to the letter, with the weight of advantage-weighted regression, and for exact maximisers of the
+penalised returns that the proofs speak of.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fova.theory.ascent import nu
+from fova.theory.case import Case, always, client_of
+from fova.theory.conservatism import lucky_rare_action
+from fova.theory.distances import kl, total_variation
+from fova.theory.mdp import MDP, Array, expected_return
+from fova.theory.projection import promising_path
+from fova.theory.returns import per_state_penalty
+from fova.theory.statement import Sides, Statement
+
+Pair = tuple[Array, Array]  # (pibar*_k, pi_k)
+
+BETAS = np.logspace(-3, 4, 29)
+
+
+def _kl(case: Case, first: Array, second: Array) -> float:
+    return float(case.client.state_law @ kl(first, second))
+
+
+def _distance(case: Case, first: Array, second: Array) -> float:
+    return float(case.client.state_law @ total_variation(first, second))
+
+
+def _penalty(case: Case, policy: Array) -> float:
+    """xi of the policy with |D(s)|: the version that holds."""
+    return per_state_penalty(case.client, case.world, case.model, policy)
+
+
+def _conservative_cost(case: Case, factor: float) -> float:
+    """factor * alpha / (delta (1 - gamma))."""
+    return factor * case.alpha * case.world.horizon / case.client.coverage
+
+
+def _shortfall(mdp: MDP, policy: Array, behaviour: Array) -> float:
+    """How much worse than the behaviour policy."""
+    return expected_return(mdp, behaviour) - expected_return(mdp, policy)
+
+
+# --- How nu changes ---------------------------------------------------------------------------------------
+
+
+def nu_near_behaviour(case: Case) -> Sides:
+    """1/behaviour(a|s) <= d_k(s)/delta carries the step, not the visitation that the printed proof exchanges."""
+    left = abs(nu(case.model, case.policy, case.client.behaviour))
+    return Sides(left, 2.0 / case.client.coverage * _distance(case, case.policy, case.client.behaviour))
+
+
+def nu_is_positive(case: Case) -> Sides:
+    return Sides(
+        nu(case.model, case.client.behaviour, case.client.behaviour),
+        nu(case.model, case.policy, case.client.behaviour),
+    )
+
+
+def nu_between_policies(case: Case) -> Sides:
+    behaviour = case.client.behaviour
+    left = abs(nu(case.model, case.policy, behaviour) - nu(case.model, case.server, behaviour))
+    return Sides(left, 4.0 / case.client.coverage * _distance(case, case.policy, case.server))
+
+
+def nu_is_bounded(case: Case) -> Sides:
+    behaviour = case.client.behaviour
+    left = abs(nu(case.model, case.policy, behaviour) - nu(case.model, case.server, behaviour))
+    return Sides(left, 1.0 / case.client.coverage - 1.0)
+
+
+# --- Improvement of pibar*_k ------------------------------------------------------------------------------
+
+
+def _server_theorem(case: Case, target: Array, beta: float) -> Sides:
+    """J(behaviour) - J(pibar*) <= 2 alpha/(delta(1-gamma)) + xi_b + xi-bar - beta KL."""
+    behaviour = case.client.behaviour
+    right = _conservative_cost(case, 2.0) + _penalty(case, behaviour) + _penalty(case, target)
+    right -= beta * _kl(case, target, behaviour)
+    return Sides(_shortfall(case.world, target, behaviour), right, trivial=2.0 * case.world.largest_return)
+
+
+def server_theorem_printed(case: Case) -> Sides:
+    """The printed pibar* is the behaviour policy, so the left side is zero whatever the theorem says."""
+    return replace(_server_theorem(case, case.printed_pair[0], case.beta), trivial=0.0)
+
+
+def server_theorem_by_action(case: Case) -> Sides:
+    return _server_theorem(case, case.by_action_pair[0], case.beta)
+
+
+def server_theorem_exact(case: Case) -> Sides:
+    return _server_theorem(case, case.exact_pair[0], case.beta)
+
+
+def server_theorem_without_alpha(case: Case) -> Sides:
+    """nu(behaviour) = 0 <= nu(pibar*): the alpha term has the helpful sign."""
+    target, behaviour = case.exact_pair[0], case.client.behaviour
+    right = _penalty(case, behaviour) + _penalty(case, target) - case.beta * _kl(case, target, behaviour)
+    right -= case.alpha * case.world.horizon * nu(case.model, target, behaviour)
+    return Sides(_shortfall(case.world, target, behaviour), right, trivial=2.0 * case.world.largest_return)
+
+
+def penalties_ignore_beta(case: Case) -> Sides:
+    here, there = case.by_action(case.lam, case.beta)[0], case.by_action(case.lam, 10.0 * case.beta)[0]
+    return Sides(abs(_penalty(case, here) - _penalty(case, there)), 0.0)
+
+
+def some_beta_makes_the_bound_positive(case: Case) -> Sides:
+    """The bound on J(pibar*) - J(behaviour), at its best over beta from 0.001 to 10,000."""
+    bounds = [-_server_theorem(case, case.by_action(case.lam, beta)[0], beta).right for beta in BETAS]
+    return Sides(1e-6, max(bounds))
+
+
+def some_beta_improves(case: Case) -> Sides:
+    """The true gain itself, at its best over the same range."""
+    gains = [-_shortfall(case.world, case.by_action(case.lam, beta)[0], case.client.behaviour) for beta in BETAS]
+    return Sides(1e-6, max(gains))
+
+
+# --- Improvement of pi_k ----------------------------------------------------------------------------------
+
+
+def _kl_terms(case: Case, pair: Pair) -> float:
+    target, policy = pair
+    return case.lam * _kl(case, target, policy) + case.beta * _kl(case, target, case.client.behaviour)
+
+
+def _local_theorem(case: Case, pair: Pair) -> Sides:
+    target, policy = pair
+    behaviour = case.client.behaviour
+    right = _conservative_cost(case, 6.0) + _penalty(case, behaviour) + 2.0 * _penalty(case, target)
+    right += _penalty(case, policy) - _kl_terms(case, pair)
+    return Sides(_shortfall(case.world, policy, behaviour), right, trivial=2.0 * case.world.largest_return)
+
+
+def local_theorem_printed(case: Case) -> Sides:
+    return _local_theorem(case, case.printed_pair)
+
+
+def local_theorem_by_action(case: Case) -> Sides:
+    return _local_theorem(case, case.by_action_pair)
+
+
+def local_theorem_exact(case: Case) -> Sides:
+    return _local_theorem(case, case.exact_pair)
+
+
+def local_theorem_without_alpha(case: Case) -> Sides:
+    """The two optimality conditions telescope: nu(pi_k) - nu(behaviour) >= 0 remains, and xi-bar drops out."""
+    policy, behaviour = case.exact_pair[1], case.client.behaviour
+    right = _penalty(case, behaviour) + _penalty(case, policy) - _kl_terms(case, case.exact_pair)
+    right -= case.alpha * case.world.horizon * nu(case.model, policy, behaviour)
+    return Sides(_shortfall(case.world, policy, behaviour), right, trivial=2.0 * case.world.largest_return)
+
+
+# --- The supplement's version, inside the empirical MDP ---------------------------------------------------
+
+
+def _empirical_lemma(case: Case, pair: Pair) -> Sides:
+    target, policy = pair
+    behaviour = case.client.behaviour
+    right = _conservative_cost(case, 4.0) * _distance(case, target, policy)
+    right += _conservative_cost(case, 2.0) * _distance(case, target, behaviour) - _kl_terms(case, pair)
+    return Sides(_shortfall(case.model, policy, behaviour), right, trivial=2.0 * case.world.largest_return)
+
+
+def empirical_lemma_printed(case: Case) -> Sides:
+    return _empirical_lemma(case, case.printed_pair)
+
+
+def empirical_lemma_by_action(case: Case) -> Sides:
+    return _empirical_lemma(case, case.by_action_pair)
+
+
+def empirical_lemma_exact(case: Case) -> Sides:
+    return _empirical_lemma(case, case.exact_pair)
+
+
+def empirical_lemma_without_alpha(case: Case) -> Sides:
+    policy, behaviour = case.exact_pair[1], case.client.behaviour
+    right = -_kl_terms(case, case.exact_pair)
+    right -= case.alpha * case.world.horizon * nu(case.model, policy, behaviour)
+    return Sides(_shortfall(case.model, policy, behaviour), right, trivial=2.0 * case.world.largest_return)
+
+
+# --- Counter-examples -------------------------------------------------------------------------------------
+
+
+def rare_crossroads() -> Case:
+    """Two states. Both policies take a very rare action in state 1 and differ only in whether they ever go there.
+
+    They part in a state that the data hardly holds, so the distance weighed by the data stays small.
+    """
+    transition = np.zeros((2, 2, 2))
+    transition[0, 0, 1] = transition[0, 1, 0] = transition[1, :, 1] = 1.0
+    world = MDP(transition, np.zeros((2, 2)), np.array([1.0, 0.0]), discount=0.9)
+    client = client_of(world, [[1, 1], [1, 20]])
+    return Case(world, (client,), always(1, 0), (always(0, 0),), alpha=1.0, lam=1.0, beta=1.0)
+
+
+def misleading_data() -> Case:
+    """One state; each action was tried once, and the worse one happened to pay more."""
+    world = MDP(np.ones((1, 2, 1)), np.array([[0.5, 0.0]]), np.ones(1), discount=0.5)
+    model = replace(world, reward=np.array([[0.0, 0.5]]))
+    client = client_of(model, [[1, 1]])
+    policy = client.behaviour
+    return Case(world, (client,), policy, (policy,), alpha=0.01, lam=1.0, beta=1.0)
+
+
+SERVER, LOCAL, EMPIRICAL = (
+    "thm:policy-improvement-global-app",
+    "thm:policy-improvement-local-app",
+    "lemma:policy-improvement-local-convergence",
+)
+STEP_J = "(j): |nu(pi) - nu(pi')| <= 4/delta E_{d_k} TV(pi, pi')"
+
+STATEMENTS = (
+    Statement(
+        "eq:strict-global-on-data-delta",
+        "(i): |nu(pi) - nu(behaviour)| <= 2/delta E_{d_k} TV",
+        nu_near_behaviour,
+        kind="proof step",
+    ),
+    Statement("eq:strict-global-on-data-delta", "nu(pi) >= nu(behaviour) = 0", nu_is_positive, kind="instead"),
+    Statement("eq:sigma_bar", STEP_J, nu_between_policies, kind="proof step", counter_example=rare_crossroads),
+    Statement("eq:sigma_bar", "(jj): |nu(pi) - nu(pi')| <= 1/delta - 1 < 4/delta", nu_is_bounded, kind="instead"),
+    Statement(SERVER, "J(pibar*) - J(behaviour) >= ..., updates to the letter", server_theorem_printed),
+    Statement(
+        SERVER,
+        "the same, weight by action",
+        server_theorem_by_action,
+        counter_example=promising_path,
+    ),
+    Statement(SERVER, "the same, pibar* an exact maximiser", server_theorem_exact),
+    Statement(
+        SERVER,
+        "exact maximiser: >= beta KL + alpha nu(pibar*)/(1-gamma) - xi_b - xi-bar",
+        server_theorem_without_alpha,
+        kind="instead",
+    ),
+    Statement(SERVER, "xi-bar does not depend on beta", penalties_ignore_beta, counter_example=lucky_rare_action),
+    Statement(
+        SERVER,
+        "a proper beta makes the bound positive",
+        some_beta_makes_the_bound_positive,
+        counter_example=misleading_data,
+    ),
+    Statement(
+        "eq:strict-global-on-data",
+        "a proper beta gives J(M, pibar*) > J(M, behaviour)",
+        some_beta_improves,
+        counter_example=misleading_data,
+    ),
+    Statement(
+        LOCAL,
+        "J(pi_k) - J(behaviour) >= ..., updates to the letter",
+        local_theorem_printed,
+        counter_example=promising_path,
+    ),
+    Statement(LOCAL, "the same, weight by action", local_theorem_by_action, counter_example=promising_path),
+    Statement(LOCAL, "the same, exact maximisers", local_theorem_exact, rests_on=(STEP_J,)),
+    Statement(
+        LOCAL,
+        "exact maximisers: >= lam KL + beta KL + alpha nu(pi_k)/(1-gamma) - xi_b - xi-tilde",
+        local_theorem_without_alpha,
+        kind="instead",
+    ),
+    Statement(
+        EMPIRICAL,
+        "the same in the empirical MDP with TV terms, updates to the letter",
+        empirical_lemma_printed,
+        counter_example=promising_path,
+    ),
+    Statement(
+        EMPIRICAL,
+        "that, weight by action",
+        empirical_lemma_by_action,
+        counter_example=promising_path,
+    ),
+    Statement(EMPIRICAL, "that, exact maximisers", empirical_lemma_exact, rests_on=(STEP_J,)),
+    Statement(
+        EMPIRICAL,
+        "exact maximisers: >= lam KL + beta KL + alpha nu(pi_k)/(1-gamma) >= 0",
+        empirical_lemma_without_alpha,
+        kind="instead",
+    ),
+)
