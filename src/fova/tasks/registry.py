@@ -3,18 +3,24 @@
 A task is an environment constructor with the facts that training and scoring need, and the qualities of data
 that can be made for it on this machine. Training itself never touches the environment: only data generation
 and evaluation do.
+
+    register(Task("cartpole", make=make_cartpole, shapes=Shapes(4, 1), time_limit=500))
+
+Importing this module imports no simulator and no numerics; the built-in tasks are looked up when one is asked for.
 """
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fova.data.transitions import Episode
 from fova.errors import unknown
-from fova.networks import Shapes
 
 if TYPE_CHECKING:
     import gymnasium
+
+    from fova.networks import Shapes
 
 # (quality, first episode number, seed) -> episodes, for ever. Episode i depends on (quality, seed, i) alone,
 # so any slice of a dataset can be made without the rest and a longer dataset starts with the shorter one.
@@ -27,7 +33,7 @@ class Task:
 
     name: str
     make: Callable[[], "gymnasium.Env"]  # a fresh environment, time limit included
-    shapes: Shapes
+    shapes: "Shapes"
     time_limit: int
     qualities: tuple[str, ...] = ()  # names of the data that `generate` can make, best first
     generate: Generator | None = None
@@ -37,6 +43,9 @@ class Task:
     expert_score: float | None = None  # reference return of an expert
     description: str = ""
     source: str = ""  # where the reference scores and the data recipe come from
+    # quality -> everything its data is made by, as plain values. Made data is kept for the next time only if this
+    # is told, and made anew when it changes.
+    recipe: Callable[[str], Mapping[str, Any]] | None = None
 
     def normalised_score(self, score: float) -> float | None:
         """100 (score - random) / (expert - random): 0 is a random policy, 100 the reference expert."""
@@ -49,7 +58,7 @@ _TASKS: dict[str, Task] = {}
 
 
 def register(task: Task) -> Task:
-    """Make a task known by its name; an existing one of that name is replaced."""
+    """Make a task known by its name; one of that name, built in or not, is replaced."""
     _TASKS[task.name] = task
     return task
 
@@ -63,11 +72,18 @@ def get(name: str) -> Task:
 
 
 def names() -> list[str]:
+    """The names of all tasks, built in or registered."""
     _register_builtin()
     return sorted(_TASKS)
 
 
 def _register_builtin() -> None:
-    from fova.tasks import maze2d  # registers itself; imported here because it needs this module
+    for task in _builtin():
+        _TASKS.setdefault(task.name, task)  # a task that the user registered under the name stays theirs
 
-    maze2d.register_tasks()
+
+@functools.cache
+def _builtin() -> tuple[Task, ...]:
+    from fova.tasks import adroit, locomotion, maze2d  # here, because they need this module
+
+    return (*locomotion.tasks(), *maze2d.tasks(), *adroit.tasks())
