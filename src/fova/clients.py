@@ -5,7 +5,7 @@ the same source get pieces that follow one another and never overlap, unless an 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike
 
 from fova.data import sources
 from fova.data.normalise import Normaliser, client_sums, combine
-from fova.data.transitions import Episode, Floats, Transitions, check, from_episodes
-from fova.errors import FovaError, unknown
+from fova.data.transitions import Floats, Transitions, check
+from fova.errors import FovaError
 from fova.networks import Shapes
+from fova.tasks import datasets
 from fova.tasks.registry import Task
 
 DEFAULT_SIZE = 5000
@@ -89,7 +90,7 @@ class Federation:
                 if bounds is None and task is None and read.action_low is not None and read.action_high is not None:
                     bounds = (read.action_low, read.action_high)
             else:
-                loaded[source] = _make(source, [spec for spec in specs if spec.data == source], task, seed)
+                loaded[source] = _make(source, [spec for spec in specs if spec.data == source], task, seed, tell)
         even = {source: len(loaded[source]) // count for source, count in Counter(s.data for s in specs).items()}
         clients: dict[str, Transitions] = {}
         placed: list[ClientSpec] = []
@@ -146,24 +147,25 @@ def is_file(data: str) -> bool:
     return "/" in data or "." in data or Path(data).exists()
 
 
-def _make(source: str, specs: Sequence[ClientSpec], task: Task | None, seed: int) -> Transitions:
+def _make(
+    source: str, specs: Sequence[ClientSpec], task: Task | None, seed: int, tell: Callable[[str], None]
+) -> Transitions:
     if task is None:
         raise FovaError(f"{source!r} is not a file, and without --task there is nothing to make data from.")
-    if task.generate is None or source not in task.qualities:
-        raise unknown(f"data of {task.name}", source, task.qualities, "A file is given by its path.")
     wanted, position = 0, 0
     for spec in specs:
         position = (spec.offset if spec.offset is not None else position) + (spec.size or DEFAULT_SIZE)
         wanted = max(wanted, position)
-    return _first_rows(task.generate(source, 0, seed), wanted)
+    tenth = max(wanted // 10, 1)
+    told = 0
 
+    def progress(rows: int) -> None:
+        nonlocal told
+        if rows // tenth > told:
+            told = rows // tenth
+            tell(f"making {source} data: {min(rows, wanted):,} of {wanted:,} steps")
 
-def _first_rows(episodes: Iterator[Episode], wanted: int) -> Transitions:
-    taken, rows = [], 0
-    while rows < wanted:
-        taken.append(next(episodes))
-        rows += len(taken[-1])
-    return from_episodes(taken)[:wanted]
+    return datasets.made(task, source, wanted, seed, progress)
 
 
 def _next_free(source: str, placed: Sequence[ClientSpec]) -> int:

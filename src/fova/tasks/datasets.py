@@ -1,0 +1,184 @@
+"""Datasets made on this machine: once made they are kept, and the next who asks gets the same bytes.
+
+A dataset is named TASK/QUALITY and has a seed. It is kept as a Minari dataset in fova's cache directory, with what
+made it in its metadata. More rows of the same begin with the rows there were; data made by an older recipe (other
+policies, another simulator) is made anew. Tasks that do not tell their recipe are never kept, and nothing is where
+Minari is not installed.
+"""
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fova import runtime
+from fova.data import minari_store, sources
+from fova.data.fields import decoding
+from fova.data.transitions import Episode, Transitions, from_episodes
+from fova.errors import FovaError, unknown
+from fova.tasks import registry
+from fova.tasks.registry import Task
+
+# What the data depends on beside fova itself; Minari is not among them, as it only writes it down.
+SIMULATION = ("gymnasium", "mujoco", "numpy")
+
+Progress = Callable[[int], None]  # told how many rows there are so far
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A dataset in the store."""
+
+    task: str
+    quality: str
+    seed: int
+    rows: int
+    episodes: int
+    mean_return: float
+    folder: Path
+    recipe: dict[str, Any]
+
+
+def made(task: Task, quality: str, rows: int, seed: int = 0, progress: Progress = lambda rows: None) -> Transitions:
+    """The first `rows` transitions of a quality: from the store if it has them, else made and kept."""
+    if rows < 1:
+        raise FovaError(f"{rows} rows of {task.name}/{quality} were asked for, but at least 1 is needed.")
+    if task.recipe is None or importlib.util.find_spec("minari") is None:  # there is no way to keep it
+        return from_episodes(make_episodes(task, quality, rows, seed, progress))[:rows]
+    return sources.load(ensure(task, quality, rows, seed, progress).folder).transitions[:rows]
+
+
+def ensure(task: Task, quality: str, rows: int, seed: int = 0, progress: Progress = lambda rows: None) -> Kept:
+    """The dataset in the store, made or lengthened first if need be. Of whole episodes: often some rows more."""
+    there = find(task, quality, seed)
+    if there is not None and there.rows >= rows:
+        return there
+    episodes = make_episodes(task, quality, rows, seed, progress)
+    return _keep(episodes, task, quality, seed)
+
+
+def make_episodes(
+    task: Task, quality: str, rows: int, seed: int, progress: Progress = lambda rows: None
+) -> list[Episode]:
+    """Whole episodes with at least so many rows, straight from the simulator."""
+    if task.generate is None or quality not in task.qualities:
+        raise unknown(f"data of {task.name}", quality, task.qualities, "A file is given by its path.")
+    episodes, have = [], 0
+    for episode in task.generate(quality, 0, seed):
+        episodes.append(episode)
+        have += len(episode)
+        progress(have)
+        if have >= rows:
+            break
+    return episodes
+
+
+def parse_name(name: str) -> tuple[Task, str]:
+    """TASK/QUALITY as a task and one of its qualities."""
+    task_name, _, quality = name.partition("/")
+    task = registry.get(task_name)
+    if quality not in task.qualities:
+        raise unknown(f"data of {task_name}", quality, task.qualities, f"For instance: {task_name}/random")
+    return task, quality
+
+
+def is_name(name: str) -> bool:
+    """Whether a name is TASK/QUALITY of a known task (and not a file's)."""
+    task_name, slash, quality = name.partition("/")
+    return bool(slash) and task_name in registry.names() and quality in registry.get(task_name).qualities
+
+
+# --- The store --------------------------------------------------------------------------------------------
+
+
+def store() -> Path:
+    """Where made datasets are kept."""
+    return runtime.cache_directory() / "datasets"
+
+
+def find(task: Task, quality: str, seed: int = 0) -> Kept | None:
+    """The dataset if the store has it and today's recipe would make the same."""
+    kept = _read(store() / _dataset_id(task.name, quality, seed))
+    return kept if kept is not None and kept.recipe == _recipe(task, quality) else None
+
+
+def kept() -> list[Kept]:
+    """Everything in the store, also what an older recipe made."""
+    folders = sorted(file.parents[1] for file in store().glob("*/*/data/metadata.json"))
+    return [dataset for folder in folders if (dataset := _read(folder)) is not None]
+
+
+def _keep(episodes: list[Episode], task: Task, quality: str, seed: int) -> Kept:
+    dataset_id = _dataset_id(task.name, quality, seed)
+    returns = [float(episode.rewards.sum(dtype=np.float64)) for episode in episodes]
+    facts: dict[str, Any] = {
+        "task": task.name,
+        "quality": quality,
+        "seed": seed,
+        "rows": sum(map(len, episodes)),
+        "episodes": len(episodes),
+        "mean_return": float(np.mean(returns)),
+        "recipe": _recipe(task, quality),
+    }
+    metadata = {
+        "description": f"{quality} data of {task.name}, made by fova with seed {seed}.",
+        "algorithm_name": f"fova {quality} behaviour",
+        "fova": json.dumps(facts, sort_keys=True),
+    }
+    scratch = store() / f".{uuid.uuid4().hex}.unfinished"
+    try:
+        with _minari_writes_to(scratch):
+            written = minari_store.to_minari(episodes, dataset_id, task.action_low, task.action_high, metadata)
+        final = store() / dataset_id
+        final.parent.mkdir(parents=True, exist_ok=True)
+        if final.exists():  # shorter, or by an older recipe
+            final.rename(scratch / "replaced")
+        written.rename(final)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return Kept(folder=final, **facts)
+
+
+def _read(folder: Path) -> Kept | None:
+    """What the store holds in a folder; None if it is nothing that this version of fova wrote."""
+    file = folder / "data" / "metadata.json"
+    if not file.is_file():
+        return None
+    with decoding(file, "", f"Delete {folder}; it is made anew when it is needed."):
+        metadata = json.loads(file.read_text(encoding="utf-8"))
+        return Kept(folder=folder, **json.loads(metadata["fova"])) if "fova" in metadata else None
+
+
+def _dataset_id(task_name: str, quality: str, seed: int) -> str:
+    return f"{task_name}/{quality}-seed{seed}-v0"
+
+
+def _recipe(task: Task, quality: str) -> dict[str, Any]:
+    """As it comes back from a file, so that it can be compared with one."""
+    told = dict(task.recipe(quality)) if task.recipe else {}
+    told["versions"] = {name: importlib.metadata.version(name) for name in SIMULATION}
+    return dict(json.loads(json.dumps(told)))
+
+
+@contextmanager
+def _minari_writes_to(folder: Path) -> Iterator[None]:
+    """Minari takes the place of its datasets from the environment alone."""
+    before = os.environ.get("MINARI_DATASETS_PATH")
+    os.environ["MINARI_DATASETS_PATH"] = str(folder)
+    folder.mkdir(parents=True)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["MINARI_DATASETS_PATH"]
+        else:
+            os.environ["MINARI_DATASETS_PATH"] = before
