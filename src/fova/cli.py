@@ -23,6 +23,7 @@ usage: fova COMMAND [options]        fova COMMAND --help explains a command
   fova train ...                     train one policy across many clients
   fova evaluate RUN                  play a run's policies again
   fova tasks                         the tasks that data can be made for
+  fova data ...                      make, inspect, check and convert data
 
 by example
 
@@ -176,7 +177,8 @@ def _show_result(result: "Result", console: Console) -> None:
 
     if result.server is not None:
         console.print(result_table(result))
-    console.print(f"policy   {result.directory / 'policy.safetensors'}", highlight=False)
+    if result.policy is not None:
+        console.print(f"policy   {result.directory / 'policy.safetensors'}", highlight=False)
     console.print(f"metrics  {result.directory / 'metrics.jsonl'}", highlight=False)
     console.print(f"again    fova evaluate {result.directory}", highlight=False)
 
@@ -281,7 +283,14 @@ class TasksOptions:
     """List the tasks, the data that can be made for each, and the reference scores."""
 
 
+def _data(arguments: list[str]) -> None:
+    from fova import cli_data
+
+    cli_data.main(arguments)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "data": _data,
     "train": _train,
     "evaluate": _evaluate,
     "demo": _demo,

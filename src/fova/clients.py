@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from fova.data import sources
 from fova.data.normalise import Normaliser, client_sums, combine
-from fova.data.transitions import Floats, Transitions, check
+from fova.data.transitions import Floats, Transitions, check, join
 from fova.errors import FovaError
 from fova.networks import Shapes
 from fova.tasks import datasets
@@ -106,6 +106,10 @@ class Federation:
             placed.append(replace(spec, size=size, offset=offset))
             clients[str(spec.name)] = data[offset : offset + size]
         return replace(Federation.of(clients, task, bounds), specs=tuple(placed))
+
+    def pooled(self) -> "Federation":
+        """All data in one place: the reference line that no federation has in real life."""
+        return replace(self, clients={"pooled": join(list(self.clients.values()))})
 
     def normaliser(self) -> Normaliser:
         """Observation statistics of the whole federation, from sums that each client computes by itself."""

@@ -7,13 +7,14 @@ A configuration file may hold only who takes part (`task` and the `[[client]]` t
 import tomllib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tomli_w
 
 from fova import __version__, algorithms
 from fova.clients import ClientSpec
 from fova.errors import FovaError, unknown
+from fova.federation import aggregation
 from fova.settings import fill
 
 
@@ -27,6 +28,12 @@ class RunConfig:
     """Gradient steps of every client in a round."""
     seed: int = 0
     """Seed of the data, the networks and the training. Same seed, same result, bit for bit."""
+    mode: Literal["federated", "local", "centralised"] = "federated"
+    """federated; or a reference line: local (every client trains alone) or centralised (all data pooled in one
+    place, with as many gradient steps as all clients together take)."""
+    aggregation: str = "algorithm"
+    """How the server combines clients: algorithm (as the algorithm says), uniform, size, value, median,
+    trimmed-mean or krum."""
     participation: float = 1.0
     """Share of the clients that take part in each round, drawn anew every round."""
     cohort: int = 64
@@ -54,6 +61,7 @@ class RunConfig:
         for name, least in {"rounds": 1, "local_steps": 1, "cohort": 1, "evaluate_every": 0, "episodes": 1}.items():
             if getattr(self, name) < least:
                 raise FovaError(f"{name} is {getattr(self, name)}, but must be at least {least}.")
+        aggregation.get(self.aggregation)
         if bool(self.action_low) != bool(self.action_high):
             raise FovaError("Give action_low and action_high together.")
 

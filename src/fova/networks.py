@@ -219,7 +219,7 @@ def make_actor(
     layer_norm: bool = False,
     initialisation: Initialisation = "orthogonal",
 ) -> Actor:
-    """An actor of the wanted kind. Its last layer starts small: nearly the same action in every state."""
+    """An actor of the wanted kind. With orthogonal weights it starts with nearly the same action in every state."""
     outputs = shapes.action if kind == "deterministic" else 2 * shapes.action
     net = MLP(key, shapes.observation, hidden, outputs, layer_norm, initialisation, last_gain=0.01)
     return DeterministicActor(net) if kind == "deterministic" else GaussianActor(net, kind)

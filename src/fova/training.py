@@ -22,7 +22,8 @@ from fova.config import Config, RunConfig, load_config
 from fova.data.normalise import Normaliser
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
-from fova.evaluation.rollouts import Rollouts, play
+from fova.evaluation.rollouts import Rollouts, merge, play
+from fova.federation import aggregation
 from fova.federation.checkpoint import load_checkpoint, save_checkpoint
 from fova.federation.simulation import RoundReport, Simulation, State
 from fova.policy import Policy, from_actor
@@ -38,8 +39,8 @@ class Result:
     """What a finished run leaves in your hands; everything is also in `directory`."""
 
     directory: Path
-    policy: Policy  # the server's
-    server: Rollouts | None  # None without a task
+    policy: Policy | None  # the server's; None in local mode, which has no server
+    server: Rollouts | None  # None without a task; in local mode, all clients' episodes together
     clients: dict[str, Rollouts]  # each client's own policy at the end
 
 
@@ -103,7 +104,7 @@ def resume(directory: str | Path, progress: Progress | None = None, federation: 
 
 
 def first_policy(config: Config, federation: Federation) -> Policy:
-    """The policy that a run of this configuration starts from, before any training."""
+    """The server's policy that a run of this configuration starts from, before any training."""
     training = _Training(config, RunDirectory(Path()), federation, Quiet())
     return training.server_policy(training.simulation.start())
 
@@ -116,7 +117,8 @@ def policies_of(directory: str | Path, federation: Federation | None = None) -> 
     state = load_checkpoint(run.checkpoints, like=training.simulation.start())
     if state is None:
         raise FovaError(f"{directory} has no checkpoint yet. Go on with: fova train --resume {directory}")
-    return {"server": training.server_policy(state)} | training.client_policies(state)
+    server = {"server": training.server_policy(state)} if training.together else {}
+    return server | training.client_policies(state)
 
 
 def _build(config: Config, progress: Progress) -> Federation:
@@ -144,14 +146,18 @@ class _Training:
         self.config, self.run, self.federation, self.progress = config, run, federation, progress
         identity = Normaliser.identity(federation.shapes.observation)
         self.normaliser = federation.normaliser() if config.run.normalise else identity
+        self.together = config.run.mode != "local"
+        pooled = config.run.mode == "centralised"
         self.simulation = Simulation(
             config.algorithm,
-            federation.prepared(self.normaliser, config.run.reward_scale),
+            (federation.pooled() if pooled else federation).prepared(self.normaliser, config.run.reward_scale),
             federation.shapes,
-            local_steps=config.run.local_steps,
+            local_steps=config.run.local_steps * (len(federation.clients) if pooled else 1),
             seed=config.run.seed,
             participation=config.run.participation,
             cohort=config.run.cohort,
+            aggregation=aggregation.get(config.run.aggregation),
+            together=self.together,
         )
 
     def go(self) -> Result:
@@ -199,25 +205,33 @@ class _Training:
         clients = {
             self.simulation.names[client]: {name: float(values[i]) for name, values in report.metrics.items()}
             for i, client in enumerate(report.clients)
+            if client not in report.rejected
         }
+        entry: dict[str, Any] = {"round": state.round, "clients": clients}
+        if report.rejected:
+            entry["rejected"] = [self.simulation.names[client] for client in report.rejected]
+            self.progress.status(f"rejected, because not finite: {', '.join(entry['rejected'])}")
         every = self.config.run.evaluate_every
         due = every and (state.round % every == 0 or state.round == self.config.run.rounds)
-        return {"round": state.round, "clients": clients} | (self._evaluate(state) if due else {})
+        return entry | (self._evaluate(state) if due else {})
 
     def _evaluate(self, state: State) -> dict[str, Any]:
         if self.federation.task is None or not self.config.run.evaluate_every:
             return {}
-        self.progress.status("playing the server's policy")
-        policies = {"server": self.server_policy(state)}
-        if self.config.run.evaluate_clients:
-            policies |= self.client_policies(state)
-        played = play(policies, self.federation.task, self.config.run.episodes)
+        played = self._play(state, self.config.run.episodes, clients=self.config.run.evaluate_clients)
         server = played.pop("server").to_json()
-        return (
-            {"server": server, "client_play": {n: p.to_json() for n, p in played.items()}}
-            if played
-            else {"server": server}
-        )
+        if not self.config.run.evaluate_clients:
+            return {"server": server}
+        return {"server": server, "client_play": {name: rollouts.to_json() for name, rollouts in played.items()}}
+
+    def _play(self, state: State, episodes: int, clients: bool) -> dict[str, Rollouts]:
+        assert self.federation.task is not None
+        self.progress.status("playing the policies")
+        policies = {"server": self.server_policy(state)} if self.together else {}
+        if clients or not self.together:
+            policies |= self.client_policies(state)
+        played = play(policies, self.federation.task, episodes)
+        return played if self.together else {"server": merge(played, self.federation.task), **played}
 
     def _log(self, events: EventLog, entry: dict[str, Any]) -> None:
         self.run.append("metrics.jsonl", entry)
@@ -226,18 +240,17 @@ class _Training:
     def _save(self, state: State) -> None:
         self.run.flush()
         save_checkpoint(self.run.checkpoints, state)
-        self.server_policy(state).save(self.run.policy)
+        if self.together:
+            self.server_policy(state).save(self.run.policy)
 
     def _finish(self, state: State) -> Result:
-        policy = self.server_policy(state)
         played: dict[str, Rollouts] = {}
         if self.federation.task is not None:
-            self.progress.status("final evaluation of the server's and every client's policy")
-            policies = {"server": policy} | self.client_policies(state)
-            played = play(policies, self.federation.task, self.config.run.final_episodes)
+            played = self._play(state, self.config.run.final_episodes, clients=True)
         self.run.write_json("result.json", {name: rollouts.to_json() for name, rollouts in played.items()})
         server = played.pop("server", None)
         self.progress.finish()
+        policy = self.server_policy(state) if self.together else None
         return Result(self.run.path, policy, server, played)
 
     # --- Policies ---

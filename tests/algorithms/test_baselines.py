@@ -1,12 +1,12 @@
-"""Every baseline's losses against NumPy loops written from the specification, and what each is without its own idea."""
+"""Every baseline against NumPy loops written from the specification, and what each is without its own idea."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from algorithms.numpy_fova import as_numpy, log_density, mlp
 from algorithms.test_fova import SHAPES, mixed_batch
-
 from fova.algorithms import by_name, configure
 from fova.algorithms.base import Broadcast, Data, clip_gradient, pack, replace
 from fova.algorithms.iql import awr_loss, expectile_loss
@@ -135,7 +135,7 @@ def test_fedora_fades_where_the_federated_pair_is_better_and_weighs_by_value():
 
 def test_fedora_without_its_ideas_is_fed_td3bc():
     off = {"optimistic": False, "decay": 1.0, "global_pull": 0.0, "previous_pull": 0.0, "value_weight": 0.0}
-    fedora, td3bc = configure("fedora", **off, **TINY), configure("fed-td3bc", **TINY)
+    fedora, td3bc = (configure(n, policy_delay=1, **o, **TINY) for n, o in (("fedora", off), ("fed-td3bc", {})))
     batch, key = mixed_batch(3), jax.random.key(5)
     learner = td3bc.init(jax.random.key(0), SHAPES)
     richer = replace(learner, extra=fedora.init(jax.random.key(0), SHAPES).extra)
@@ -143,7 +143,12 @@ def test_fedora_without_its_ideas_is_fed_td3bc():
     plain, _ = step(td3bc, learner, broadcast, batch, key)
     ours, _ = step(fedora, richer, broadcast, batch, key)
     for part in ("actor", "critic", "slow_critic", "actor_moments", "critic_moments"):
-        jax.tree.map(np.testing.assert_array_equal, getattr(ours, part), getattr(plain, part))
+        # the same numbers; the compiler may round the last bit of a sum differently in a larger program
+        jax.tree.map(
+            lambda x, z: np.testing.assert_allclose(x, z, rtol=1e-6, atol=1e-8),
+            getattr(ours, part),
+            getattr(plain, part),
+        )
     np.testing.assert_array_equal(fedora.submit(richer, broadcast, packed(batch))[1].log_weight, 0.0)
 
 

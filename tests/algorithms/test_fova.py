@@ -128,7 +128,7 @@ def different_networks(algorithm: Fova, seed: int) -> tuple[Learner, Broadcast]:
     first, second, third, fourth = (algorithm.init(key, SHAPES) for key in keys)
 
     def loud(actor):  # a last layer of ordinary size, so that log-densities and actions vary with the state
-        last = replace(actor.net.last, weight=actor.net.last.weight * 60, bias=actor.net.last.bias + 0.3)
+        last = replace(actor.net.last, weight=actor.net.last.weight * 2, bias=actor.net.last.bias + 0.3)
         return replace(actor, net=replace(actor.net, last=last))
 
     learner = replace(first, actor=loud(first.actor), slow_critic=second.critic)

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,6 +7,7 @@ import pytest
 
 from fova.algorithms import configure
 from fova.errors import FovaError
+from fova.federation.aggregation import AGGREGATIONS, Aggregation
 from fova.federation.simulation import Simulation
 from fova.networks import Shapes
 from tiny import make_transitions
@@ -115,19 +118,60 @@ def test_new_data_keeps_the_clients_and_their_learners(unequal_clients):
         simulation.set_data({"somebody else": make_transitions(0)})
 
 
-def test_divergence_names_the_round_the_client_and_the_remedy(unequal_clients):
+def test_a_client_that_diverges_is_rejected_and_named_and_the_rest_goes_on(unequal_clients):
+    broken = dataclasses.replace(
+        unequal_clients["client-1"], rewards=np.full(len(unequal_clients["client-1"]), np.inf, "f")
+    )
+    clients = unequal_clients | {"client-1": broken}
+    simulation = Simulation(TINY, clients, SHAPES, local_steps=2)
+    start = simulation.start()
+    before = jax.tree.map(lambda leaf: leaf[1].copy(), start.learners)
+    state, report = simulation.round(start)
+    assert report.rejected == [1]
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.broadcast))
+    assert_close(jax.tree.map(lambda leaf: leaf[1], state.learners), before, atol=0)
+    others = [0, 2]
+    mean = jax.tree.map(lambda leaf: leaf[others].mean(axis=0), state.learners.actor)
+    assert_close(state.broadcast.actor, mean, atol=1e-6)
+
+
+def test_divergence_of_everybody_says_what_to_do(unequal_clients):
     algorithm = configure("fova", hidden=(8,), batch_size=8, critic_lr=1e30)
     simulation = Simulation(algorithm, unequal_clients, SHAPES, local_steps=3)
-    with pytest.raises(FovaError, match=r"diverged in round 1.*client-0.*--critic-lr"):
+    with pytest.raises(FovaError, match=r"diverged in round 1(.|\n)*--critic-lr"):
         simulation.round(simulation.start())
+
+
+def test_alone_nobody_hears_of_anybody(unequal_clients):
+    state, _ = run(unequal_clients, together=False)
+    name, data = next(iter(unequal_clients.items()))
+    alone, _ = run({name: data})
+    assert_close(
+        jax.tree.map(lambda leaf: leaf[0], state.learners),
+        jax.tree.map(lambda leaf: leaf[0], alone.learners),
+        atol=1e-5,
+    )
 
 
 def test_a_different_aggregation_is_one_argument(unequal_clients):
     def first_client(submissions):
         return jax.tree.map(lambda leaf: leaf[0], submissions.parameters)
 
-    state, _ = run(unequal_clients, rounds=1, aggregate=first_client)
+    state, _ = run(unequal_clients, rounds=1, aggregation=Aggregation(combine=first_client))
     assert_close(state.broadcast.actor, jax.tree.map(lambda leaf: leaf[0], state.learners.actor), atol=0)
+
+
+@pytest.mark.parametrize("cohort", [64, 2])
+def test_weights_by_size_hold_across_cohorts(unequal_clients, cohort):
+    state, _ = run(unequal_clients, rounds=1, aggregation=AGGREGATIONS["size"], cohort=cohort)
+    sizes = np.array([len(data) for data in unequal_clients.values()], np.float32)
+    mean = jax.tree.map(lambda leaf: np.average(leaf, axis=0, weights=sizes), state.learners.actor)
+    assert_close(state.broadcast.actor, mean, atol=1e-6)
+
+
+def test_aggregations_that_need_everybody_refuse_cohorts(unequal_clients):
+    with pytest.raises(FovaError, match="--cohort to 3"):
+        run(unequal_clients, aggregation=AGGREGATIONS["median"], cohort=2)
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,8 @@ class ActorCritic:
     def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
         states = data.spread(MEASURED_STATES).observations
         policy = learner.actor(states)
-        metrics = {"policy_distance": distance(policy, broadcast.actor(states))}
+        rows = data.length.astype(jnp.float32)
+        metrics = {"policy_distance": distance(policy, broadcast.actor(states)), "rows": rows}
         log_weight = jnp.zeros(())
         if learner.critic is not None:
             metrics["value"] = learner.critic(states, policy.mode()).min(axis=0).mean()

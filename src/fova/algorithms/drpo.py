@@ -1,7 +1,7 @@
 """DRPO: conservative critics and an actor regularised towards both its data and the server's policy.
 
-Yue et al., "Federated Offline Policy Optimization with Dual Regularization". The critics are CQL's; the actor's loss
-is SAC's minus eta log pi(a_data|s) minus (1 - eta) log pi(a_server|s).
+Yue et al., "Federated Offline Policy Optimization with Dual Regularization". The critics are CQL's; the actor's
+loss is SAC's minus eta log pi(a_data|s) minus (1 - eta) log pi(a_server|s).
 """
 
 from dataclasses import dataclass

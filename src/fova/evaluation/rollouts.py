@@ -85,3 +85,10 @@ def play(
         )
         for p, name in enumerate(policies)
     }
+
+
+def merge(played: Mapping[str, Rollouts], task: Task) -> Rollouts:
+    """All episodes of several policies as if one had played them: the mean is the mean over the policies."""
+    returns = np.concatenate([rollouts.returns for rollouts in played.values()])
+    lengths = np.concatenate([rollouts.lengths for rollouts in played.values()])
+    return Rollouts(returns, lengths, task.normalised_score(float(returns.mean())), [])

@@ -9,22 +9,21 @@ if it had never stopped, and a client draws the same batches wherever it stands 
 """
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
-from fova.algorithms.base import Algorithm, Batch, Data, Submission, pack, replace
+from fova.algorithms.base import Algorithm, Batch, Data, Submission, pack, replace, weighted_mean
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
+from fova.federation.aggregation import AGGREGATIONS, Aggregation, weigh
 from fova.networks import Shapes
-
-Aggregate = Callable[[Submission], Any]
 
 # Each use of randomness has a stream of its own.
 _INIT, _PARTICIPATION, _CLIENTS = range(3)
@@ -43,6 +42,7 @@ class RoundReport(NamedTuple):
 
     clients: list[int]  # positions of those that took part
     metrics: dict[str, NDArray[np.float32]]  # name -> [clients]; step metrics are means over the local steps
+    rejected: list[int]  # positions of those whose submission was not finite; it did not count
 
 
 class Simulation:
@@ -58,8 +58,10 @@ class Simulation:
         seed: int = 0,
         participation: float = 1.0,
         cohort: int = 64,
-        aggregate: Aggregate | None = None,
+        aggregation: Aggregation = AGGREGATIONS["algorithm"],
+        together: bool = True,
     ) -> None:
+        """`together=False` never aggregates: every client goes its own way (the reference line "local only")."""
         if not clients:
             raise FovaError("A federation needs at least one client.")
         if not 0.0 < participation <= 1.0:
@@ -75,7 +77,13 @@ class Simulation:
         self.local_steps = local_steps
         self.participants = max(1, round(participation * len(clients)))
         self.cohort = min(cohort, self.participants)
-        self.aggregate = aggregate or algorithm.aggregate
+        self.aggregation = aggregation if together else None
+        self.together = together
+        if aggregation.whole_rounds and self.cohort < self.participants:
+            raise FovaError(
+                f"This aggregation compares all {self.participants} clients of a round with one another, but a "
+                f"cohort holds {self.cohort}. Raise --cohort to {self.participants}."
+            )
         self._key = jax.random.key(seed)
         self._identities = np.array([zlib.crc32(name.encode()) for name in self.names], np.uint32)
         self.set_data(clients)
@@ -95,8 +103,11 @@ class Simulation:
         key = jax.random.fold_in(self._key, _INIT)
         learner, broadcast = first_message(self.algorithm, self.shapes, key, self._stacked((0,)))
         clients = len(self.names)
-        learners = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], clients, axis=0), learner)
-        return State(0, broadcast, learners)
+        learners, broadcasts = (
+            jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], clients, axis=0), tree)
+            for tree in (learner, broadcast)
+        )
+        return State(0, broadcast if self.together else broadcasts, learners)
 
     def data_changed(self, state: State) -> State:
         """Tell every learner that its data was replaced."""
@@ -106,33 +117,40 @@ class Simulation:
     # --- Rounds ---
 
     def round(self, state: State) -> tuple[State, RoundReport]:
-        """One round. `state.learners` is updated in place; use the returned state from here on."""
+        """One round. `state` is used up: go on with the returned one."""
         chosen = self._choose(state.round)
-        broadcasts, totals, reports = [], [], []
+        broadcasts, totals, reports, accepted = [], [], [], []
         for start in range(0, len(chosen), self.cohort):
             members = chosen[start : start + self.cohort]
             # The last cohort is filled up with clients that count for nothing: one shape, one compilation.
-            filled = tuple(members + [members[0]] * (self.cohort - len(members)))
-            present = np.arange(self.cohort) < len(members)
-            learners, broadcast, total, metrics = cohort_round(
+            filled = members + [members[0]] * (self.cohort - len(members))
+            learners, broadcast, total, finite, metrics = cohort_round(
                 self.algorithm,
-                self.aggregate,
+                self.aggregation,
                 self.local_steps,
-                jax.tree.map(lambda leaf: leaf[list(filled)], state.learners),  # noqa: B023
-                state.broadcast,
-                self._stacked(filled),
+                _rows(state.learners, filled),
+                state.broadcast if self.together else _rows(state.broadcast, filled),
+                self._stacked(tuple(filled)),
                 self._client_keys(state.round, filled),
-                present,
+                np.arange(self.cohort) < len(members),
             )
-            for old, new in zip(jax.tree.leaves(state.learners), jax.tree.leaves(learners)):
-                old[members] = np.asarray(new)[: len(members)]
+            # A client whose submission was rejected goes on from where it was before the round.
+            good = np.flatnonzero(np.asarray(finite)[: len(members)])
+            _write_rows(state.learners, [members[i] for i in good], learners, good)
+            if not self.together:
+                _write_rows(state.broadcast, [members[i] for i in good], broadcast, good)
+            accepted += [members[i] for i in good]
             reports.append({name: np.asarray(values)[: len(members)] for name, values in metrics.items()})
             broadcasts.append(broadcast)
             totals.append(total)
-        broadcast = broadcasts[0] if len(broadcasts) == 1 else self._merge(broadcasts, totals)
+        self._insist_on_somebody(state.round, accepted)
         metrics = {name: np.concatenate([r[name] for r in reports]) for name in reports[0]}
-        self._refuse_nonsense(state.round, chosen, metrics, broadcast)
-        return State(state.round + 1, broadcast, state.learners), RoundReport(chosen, metrics)
+        if not self.together:
+            broadcast = state.broadcast
+        else:
+            broadcast = broadcasts[0] if len(broadcasts) == 1 else self._merge(broadcasts, totals)
+        rejected = [client for client in chosen if client not in accepted]
+        return State(state.round + 1, broadcast, state.learners), RoundReport(chosen, metrics, rejected)
 
     def _choose(self, round_number: int) -> list[int]:
         if self.participants == len(self.names):
@@ -158,23 +176,23 @@ class Simulation:
     def _merge(self, broadcasts: list[Any], totals: list[Float[Array, ""]]) -> Any:
         """The mean of the cohorts' means, each counted by its total weight, is the mean of all clients."""
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *broadcasts)
-        return self.aggregate(Submission(stacked, jnp.stack(totals), {}))
+        return weighted_mean(stacked, jnp.stack(totals))
 
-    def _refuse_nonsense(
-        self, round_number: int, chosen: list[int], metrics: dict[str, NDArray], broadcast: Any
-    ) -> None:
-        for name, values in metrics.items():
-            for client in np.flatnonzero(~np.isfinite(values)):
-                raise FovaError(
-                    f"Training diverged in round {round_number + 1}: {name} of client "
-                    f"{self.names[chosen[client]]!r} is {values[client]}. Lower the learning rates "
-                    "(--actor-lr, --critic-lr) or scale the rewards down (--reward-scale)."
-                )
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(broadcast)):
+    def _insist_on_somebody(self, round_number: int, accepted: list[int]) -> None:
+        if not accepted:
             raise FovaError(
-                f"Training diverged in round {round_number + 1}: the aggregated parameters are not finite. "
-                "Lower the learning rates (--actor-lr, --critic-lr)."
+                f"Training diverged in round {round_number + 1}: not one client has finite parameters left. Lower "
+                "the learning rates (--actor-lr, --critic-lr) or scale the rewards down (--reward-scale)."
             )
+
+
+def _rows(stacked: Any, rows: Sequence[int]) -> Any:
+    return jax.tree.map(lambda leaf: leaf[list(rows)], stacked)
+
+
+def _write_rows(stacked: Any, rows: Sequence[int], new: Any, new_rows: NDArray[np.intp]) -> None:
+    for old_leaf, new_leaf in zip(jax.tree.leaves(stacked), jax.tree.leaves(new)):
+        old_leaf[list(rows)] = np.asarray(new_leaf)[new_rows]
 
 
 @partial(jax.jit, static_argnames=("algorithm", "shapes"))
@@ -186,32 +204,45 @@ def first_message(algorithm: Any, shapes: Shapes, key: PRNGKeyArray, data: Data)
     return learner, algorithm.aggregate(submission)
 
 
-@partial(jax.jit, static_argnames=("algorithm", "aggregate", "local_steps"), donate_argnames=("learners",))
+@partial(jax.jit, static_argnames=("algorithm", "aggregation", "local_steps"), donate_argnames=("learners",))
 def cohort_round(
     algorithm: Any,
-    aggregate: Aggregate,
+    aggregation: Aggregation | None,
     local_steps: int,
     learners: Any,
     broadcast: Any,
     data: Data,
     keys: PRNGKeyArray,
-    present: Float[Array, " clients"],
-) -> tuple[Any, Any, Float[Array, ""], dict[str, Float[Array, " clients"]]]:
-    """Receive, local steps, submit, aggregate: a whole round of one cohort, compiled."""
-    learners = jax.vmap(algorithm.receive, (0, None))(learners, broadcast)
+    present: Bool[Array, " clients"],
+) -> tuple[Any, Any, Float[Array, ""], Bool[Array, " clients"], dict[str, Float[Array, " clients"]]]:
+    """Receive, local steps, submit, aggregate: a whole round of one cohort, compiled.
 
+    Without an aggregation nobody hears of anybody: each client has its own broadcast and gets back what it sent.
+    """
+    own = 0 if aggregation is None else None  # where a broadcast has its axis of clients
+    learners = jax.vmap(algorithm.receive, (0, own))(learners, broadcast)
     stride = algorithm.stride
 
-    def client_step(learner: Any, own: Data, key: PRNGKeyArray, number: Any) -> tuple[Any, dict[str, Any]]:
+    def client_step(learner: Any, message: Any, rows: Data, key: PRNGKeyArray, number: Any) -> tuple[Any, Any]:
         batch_key, step_key = jax.random.split(jax.random.fold_in(key, number))
-        return algorithm.step(learner, broadcast, own.sample(batch_key, stride * algorithm.batch_size), step_key)
+        return algorithm.step(learner, message, rows.sample(batch_key, stride * algorithm.batch_size), step_key)
 
     def all_clients_step(learners: Any, number: Any) -> tuple[Any, Any]:
-        return jax.vmap(client_step, (0, 0, 0, None))(learners, data, keys, number)
+        return jax.vmap(client_step, (0, own, 0, 0, None))(learners, broadcast, data, keys, number)
 
     learners, history = jax.lax.scan(all_clients_step, learners, jnp.arange(local_steps // stride))
-    learners, submissions = jax.vmap(algorithm.submit, (0, None, 0))(learners, broadcast, data)
-    log_weight = jnp.where(present, submissions.log_weight, -jnp.inf)
-    submissions = replace(submissions, log_weight=log_weight)
+    learners, submissions = jax.vmap(algorithm.submit, (0, own, 0))(learners, broadcast, data)
+    finite = all_finite(submissions)
+    submissions = replace(submissions, log_weight=jnp.where(present & finite, submissions.log_weight, -jnp.inf))
     metrics = {name: values.mean(axis=0) for name, values in history.items()} | submissions.metrics
-    return learners, aggregate(submissions), jax.nn.logsumexp(log_weight), metrics
+    if aggregation is None:
+        return learners, submissions.parameters, jnp.zeros(()), finite, metrics
+    submissions = weigh(aggregation, submissions)
+    merged = (aggregation.combine or algorithm.aggregate)(submissions)
+    return learners, merged, jax.nn.logsumexp(submissions.log_weight), finite, metrics
+
+
+def all_finite(submissions: Submission) -> Bool[Array, " clients"]:
+    """Which clients sent nothing but finite numbers."""
+    leaves = jax.tree.leaves((submissions.parameters, submissions.log_weight))
+    return jnp.stack([jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]).all(axis=0)

@@ -1,0 +1,125 @@
+"""How a server makes one set of parameters out of many submissions, stacked along a leading axis of clients.
+
+An aggregation is two pure functions: how much each client counts (`weigh`) and how the parameters are combined.
+An absent or rejected client has a log-weight of -inf and counts for nothing, whatever it sent. `median`,
+`trimmed_mean` and `krum` ask no more than that of the weights, so a client gains nothing by lying about them; they
+compare clients with one another and therefore need a whole round at once.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from fova.algorithms.base import Submission, replace
+from fova.errors import unknown
+
+
+class Aggregation(NamedTuple):
+    """What a server does with submissions. The default leaves both to the algorithm."""
+
+    weigh: Callable[[Submission], Float[Array, " clients"]] | None = None  # gives log-weights
+    combine: Callable[[Submission], Any] | None = None
+    whole_rounds: bool = False  # needs every client of a round at once
+
+
+def counted(submissions: Submission) -> Bool[Array, " clients"]:
+    return submissions.log_weight > -jnp.inf
+
+
+# --- How much a client counts ---
+
+
+def uniform(submissions: Submission) -> Float[Array, " clients"]:
+    """Everybody the same: the plain mean."""
+    return jnp.zeros_like(submissions.log_weight)
+
+
+def by_size(submissions: Submission) -> Float[Array, " clients"]:
+    """By how many transitions a client has."""
+    return jnp.log(submissions.metrics["rows"])
+
+
+def by_value(submissions: Submission) -> Float[Array, " clients"]:
+    """softmax(0.1 * estimated value), as FEDORA does."""
+    return 0.1 * submissions.metrics["value"]
+
+
+def weigh(aggregation: Aggregation, submissions: Submission) -> Submission:
+    """The submissions with the aggregation's weights; whoever counted for nothing still does."""
+    if aggregation.weigh is None:
+        return submissions
+    log_weight = jnp.where(counted(submissions), aggregation.weigh(submissions), -jnp.inf)
+    return replace(submissions, log_weight=log_weight)
+
+
+# --- How parameters are combined other than by their weighted mean ---
+
+
+def median(submissions: Submission) -> Any:
+    """Coordinate by coordinate, the middle value."""
+    here = counted(submissions)
+    return jax.tree.map(lambda leaf: jnp.nanmedian(_hide(leaf, here), axis=0), submissions.parameters)
+
+
+def trimmed_mean(submissions: Submission, share: float = 0.2) -> Any:
+    """Coordinate by coordinate, the mean without the `share` largest and smallest values (at least one of each)."""
+    here = counted(submissions)
+    count = here.sum()
+    cut = jnp.maximum(1, jnp.floor(share * count)).astype(jnp.int32)
+    cut = jnp.where(count > 2 * cut, cut, 0)  # too few clients to leave any out
+
+    def mean(leaf: Float[Array, "clients ..."]) -> Float[Array, "..."]:
+        ordered = jnp.sort(jnp.where(_column(here, leaf), leaf, jnp.inf), axis=0)
+        rank = jnp.arange(len(leaf))
+        kept = _column((rank >= cut) & (rank < count - cut), leaf)
+        return jnp.where(kept, ordered, 0.0).sum(axis=0) / (count - 2 * cut)
+
+    return jax.tree.map(mean, submissions.parameters)
+
+
+def krum(submissions: Submission, attackers: float = 0.2) -> Any:
+    """The submission whose nearest neighbours are nearest: all but the assumed share of attackers and two more."""
+    here = counted(submissions)
+    count = here.sum()
+    flat = jnp.concatenate(
+        [jnp.where(_column(here, leaf), leaf, 0.0).reshape(len(leaf), -1) for leaf in _leaves(submissions)], axis=1
+    )
+    squares = jnp.square(flat[:, None] - flat[None]).sum(axis=-1)
+    strangers = here[:, None] & here[None] & ~jnp.eye(len(flat), dtype=bool)
+    nearest = jnp.sort(jnp.where(strangers, squares, jnp.inf), axis=1)
+    neighbours = jnp.maximum(1, count - jnp.ceil(attackers * count).astype(jnp.int32) - 2)
+    score = jnp.where(jnp.arange(len(flat)) < neighbours, nearest, 0.0).sum(axis=1)
+    best = jnp.argmin(jnp.where(here, score, jnp.inf))
+    return jax.tree.map(lambda leaf: leaf[best], submissions.parameters)
+
+
+AGGREGATIONS = {
+    "algorithm": Aggregation(),
+    "uniform": Aggregation(weigh=uniform),
+    "size": Aggregation(weigh=by_size),
+    "value": Aggregation(weigh=by_value),
+    "median": Aggregation(combine=median, whole_rounds=True),
+    "trimmed-mean": Aggregation(combine=trimmed_mean, whole_rounds=True),
+    "krum": Aggregation(combine=krum, whole_rounds=True),
+}
+
+
+def get(name: str) -> Aggregation:
+    if name not in AGGREGATIONS:
+        raise unknown("aggregation", name, AGGREGATIONS)
+    return AGGREGATIONS[name]
+
+
+def _leaves(submissions: Submission) -> list[Float[Array, "clients ..."]]:
+    return jax.tree.leaves(submissions.parameters)
+
+
+def _column(mask: Bool[Array, " clients"], leaf: Float[Array, "clients ..."]) -> Bool[Array, "clients ..."]:
+    return mask.reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+def _hide(leaf: Float[Array, "clients ..."], here: Bool[Array, " clients"]) -> Float[Array, "clients ..."]:
+    return jnp.where(_column(here, leaf), leaf, jnp.nan)

@@ -1,0 +1,72 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fova.algorithms.base import Submission, weighted_mean
+from fova.errors import FovaError
+from fova.federation.aggregation import AGGREGATIONS, get, krum, median, trimmed_mean, weigh
+
+# Five clients, two coordinates. The fourth is far off and the fifth sent rubbish and was rejected.
+VALUES = jnp.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [100.0, -100.0], [jnp.nan, jnp.inf]])
+LOG_WEIGHT = jnp.array([0.0, 0.0, 0.0, 0.0, -jnp.inf])
+METRICS = {"rows": jnp.array([1.0, 1.0, 2.0, 4.0, 50.0]), "value": jnp.array([0.0, 10.0, 0.0, 0.0, 99.0])}
+SENT = Submission({"w": VALUES}, LOG_WEIGHT, METRICS)
+
+
+def combined(name, sent=SENT):
+    weighed = weigh(get(name), sent)
+    combine = get(name).combine
+    if combine is None:
+        return np.asarray(weighted_mean(weighed.parameters, weighed.log_weight)["w"])
+    return np.asarray(combine(weighed)["w"])
+
+
+def test_weightings_by_hand():
+    np.testing.assert_allclose(combined("uniform"), [106 / 4, -40 / 4], rtol=1e-6)
+    np.testing.assert_allclose(combined("size"), [(1 + 2 + 6 + 400) / 8, (10 + 20 + 60 - 400) / 8], rtol=1e-6)
+    shares = np.exp([0.0, 1.0, 0.0, 0.0])
+    expected = (shares / shares.sum()) @ np.asarray(VALUES[:4])
+    np.testing.assert_allclose(combined("value"), expected, rtol=1e-5)
+
+
+def test_median_and_trimmed_mean_by_hand():
+    np.testing.assert_allclose(combined("median"), [2.5, 15.0], rtol=1e-6)
+    np.testing.assert_allclose(combined("trimmed-mean"), [2.5, 15.0], rtol=1e-6)  # one cut at each end of four
+
+
+def test_trimmed_mean_of_two_clients_cuts_nobody():
+    two = Submission({"w": VALUES[:2]}, jnp.zeros(2), {})
+    np.testing.assert_allclose(trimmed_mean(two)["w"], [1.5, 15.0])
+
+
+def test_krum_takes_a_submission_from_the_crowd():
+    # squared distances between the first three: 101, 101, 404; to the fourth over 20,000
+    # with four clients each looks at its one nearest neighbour: 101, 101, 101; the first of equals wins
+    np.testing.assert_allclose(krum(SENT)["w"], [1.0, 10.0])
+    crowd = jnp.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1], [0.1, 0.1], [50.0, 50.0]])
+    chosen = krum(Submission({"w": crowd}, jnp.zeros(5), {}))["w"]
+    assert float(jnp.abs(chosen).max()) < 1.0
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_rejected_rubbish_never_counts(name):
+    assert np.isfinite(combined(name)).all()
+
+
+@pytest.mark.parametrize("name", ["median", "trimmed-mean", "krum"])
+def test_one_client_that_lies_cannot_move_robust_aggregations_far(name):
+    honest = jnp.array([[1.0], [1.1], [0.9], [1.05], [0.95]])
+    poisoned = honest.at[2].set(1e6)
+    sent = Submission({"w": poisoned}, jnp.zeros(5).at[2].set(100.0), {})
+    assert 0.9 <= float(combined(name, sent)[0]) <= 1.1
+    assert float(combined("uniform", sent)[0]) > 1e5
+
+
+def test_nothing_is_finite_when_everybody_is_rejected():
+    nobody = Submission({"w": VALUES}, jnp.full(5, -jnp.inf), METRICS)
+    assert not np.isfinite(np.asarray(median(nobody)["w"])).any()  # the engine refuses such a round: see simulation
+
+
+def test_an_unknown_aggregation_is_named():
+    with pytest.raises(FovaError, match="'median'"):
+        get("medain")
