@@ -31,9 +31,15 @@ def test_clients_of_one_quality_never_overlap():
     assert list(federation.clients) == ["good-1", "bad-1", "good-2", "good-3"]
     rewards = {name: data.rewards for name, data in federation.clients.items()}
     np.testing.assert_array_equal(rewards["good-1"], np.arange(25))
-    np.testing.assert_array_equal(rewards["good-2"], np.arange(25, 40))
+    np.testing.assert_array_equal(rewards["good-2"], np.arange(30, 45))  # from the next episode on
     np.testing.assert_array_equal(rewards["good-3"], np.arange(3, 8))  # it was asked for
-    assert [(s.size, s.offset) for s in federation.specs] == [(25, 0), (10, 0), (15, 25), (5, 3)]
+    assert [(s.size, s.offset) for s in federation.specs] == [(25, 0), (10, 0), (15, 30), (5, 3)]
+
+
+def test_a_federation_can_be_named_at_once():
+    federation = Federation.build([ClientSpec("2-good-1-bad", 10), ClientSpec("good", 10)], TASK)
+    assert list(federation.clients) == ["good-1", "good-2", "bad-1", "good-3"]
+    np.testing.assert_array_equal(federation.clients["good-3"].rewards, np.arange(20, 30))
 
 
 def test_order_of_the_clients_does_not_change_their_data():
@@ -72,6 +78,8 @@ def test_data_is_put_into_the_frame_of_the_networks():
         (lambda: Federation.build([ClientSpec("goud", 5)], TASK), "'good'"),
         (lambda: Federation.build([ClientSpec("good", 5)]), "--task"),
         (lambda: Federation.build([ClientSpec("missing.npz")]), "missing.npz"),
+        (lambda: complete([ClientSpec("2-good", name="x")]), "several clients"),
+        (lambda: complete([ClientSpec("2-good-bad-3")]), "2-expert-2-random"),
         (lambda: complete([ClientSpec("good", name="x"), ClientSpec("bad", name="x")]), "'x'"),
         (lambda: Federation.build([ClientSpec("good", 20)], TASK, bounds=(-0.1, 0.1)), "actions.*bounds"),
         (lambda: Federation.of({"a": make_transitions(0)}, bounds=(1.0, -1.0)), "below"),

@@ -1,18 +1,20 @@
 """A federation's clients: from what the user named to data that is checked and ready to train on.
 
-A client is named by a quality that a task can make (`expert`, `random`, ...) or by a file. Clients that name
-the same source get pieces that follow one another and never overlap, unless an offset says otherwise.
+A client is named by a quality that a task can make (`expert`, `random`, ...) or by a file; `2-expert-2-random`
+names four at once. Clients that name the same source get pieces that follow one another and never overlap, unless
+an offset says otherwise. A piece starts where an episode starts, as long as there is data enough for that.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fova.data import sources
+from fova.data import partition, sources
 from fova.data.normalise import Normaliser, client_sums, combine
 from fova.data.transitions import Floats, Transitions, check, join
 from fova.errors import FovaError
@@ -29,11 +31,11 @@ class ClientSpec:
     """One client as the user describes it."""
 
     data: str
-    """A quality of the task (expert, random, ...) or a data file."""
+    """A quality of the task (expert, random, ...), a data file, or several clients at once (2-expert-2-random)."""
     size: int | None = None
     """Transitions to take; by default 5000 of a quality, an even share of a file."""
     offset: int | None = None
-    """Where to start in the source; by default right after the previous client with the same source."""
+    """Row to start from in the source; by default the next episode after the previous client of the same source."""
     name: str | None = None
     """What to call the client; by default its source and a number."""
 
@@ -96,8 +98,8 @@ class Federation:
         placed: list[ClientSpec] = []
         for spec in specs:
             size = spec.size if spec.size is not None else even[spec.data]
-            offset = spec.offset if spec.offset is not None else _next_free(spec.data, placed)
             data = loaded[spec.data]
+            offset = spec.offset if spec.offset is not None else _next_free(data, size, spec.data, placed)
             if offset + size > len(data):
                 raise FovaError(
                     f"Client {spec.name!r} wants rows {offset} to {offset + size} of {spec.data}, "
@@ -136,7 +138,7 @@ def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:
     """Give every client a name of its own: expert-1, expert-2, random-1, ..."""
     seen: Counter[str] = Counter()
     named = []
-    for spec in specs:
+    for spec in chain.from_iterable(map(_each, specs)):
         stem = Path(spec.data).stem if is_file(spec.data) else spec.data
         seen[stem] += 1
         named.append(spec if spec.name else replace(spec, name=f"{stem}-{seen[stem]}"))
@@ -144,6 +146,15 @@ def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:
     if twice:
         raise FovaError(f"Two clients are called {twice[0]!r}. Give each a name of its own.")
     return named
+
+
+def _each(spec: ClientSpec) -> list[ClientSpec]:
+    """The clients that a description stands for: one, or as many as `2-expert-2-random` says."""
+    if is_file(spec.data) or not spec.data[:1].isdigit():
+        return [spec]
+    if spec.name is not None or spec.offset is not None:
+        raise FovaError(f"{spec.data!r} stands for several clients, which cannot share one name or offset.")
+    return [replace(spec, data=quality) for quality in partition.qualities_of(spec.data)]
 
 
 def is_file(data: str) -> bool:
@@ -160,6 +171,9 @@ def _make(
     for spec in specs:
         position = (spec.offset if spec.offset is not None else position) + (spec.size or DEFAULT_SIZE)
         wanted = max(wanted, position)
+        position += (
+            task.time_limit - 1
+        )  # the next client starts with an episode, so the rest of one may be left out
     tenth = max(wanted // 10, 1)
     told = 0
 
@@ -172,9 +186,13 @@ def _make(
     return datasets.made(task, source, wanted, seed, progress)
 
 
-def _next_free(source: str, placed: Sequence[ClientSpec]) -> int:
+def _next_free(data: Transitions, size: int, source: str, placed: Sequence[ClientSpec]) -> int:
+    """The first episode that starts after all rows given so far, or the very next row if the data is too short."""
     ends = [(spec.offset or 0) + (spec.size or 0) for spec in placed if spec.data == source]
-    return ends[-1] if ends else 0
+    end = ends[-1] if ends else 0
+    starts = np.append(0, np.flatnonzero(data.episode_ends) + 1)
+    start = int(starts[np.searchsorted(starts, end)]) if end <= len(data) else end
+    return start if start + size <= len(data) else end
 
 
 def action_bounds(size: int, bounds: tuple[ArrayLike, ArrayLike]) -> tuple[Floats, Floats]:

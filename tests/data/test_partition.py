@@ -1,0 +1,138 @@
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from fova.data.partition import NAMED, by_dirichlet, by_return, deal, qualities_of, summary
+from fova.data.transitions import Episode, from_episodes
+from fova.errors import FovaError
+
+
+def dataset(lengths, returns=None):
+    """Episodes whose first observation column numbers the rows, and whose rewards sum to the given returns."""
+    episodes, row = [], 0
+    for number, length in enumerate(lengths):
+        observations = np.zeros((length + 1, 2), np.float32)
+        observations[:, 0] = np.arange(row, row + length + 1)
+        observations[:, 1] = number
+        rewards = np.zeros(length, np.float32)
+        rewards[-1] = returns[number] if returns else number
+        episodes.append(Episode(observations, np.zeros((length, 1), np.float32), rewards, terminated=True))
+        row += length
+    return from_episodes(episodes)
+
+
+def rows(piece):
+    return piece.observations[:, 0].astype(int).tolist()
+
+
+def all_rows(pieces):
+    return [row for piece in pieces for row in rows(piece)]
+
+
+def episodes(piece):
+    return piece.observations[:, 1].astype(int)[np.flatnonzero(piece.episode_ends)].tolist()
+
+
+def test_equal_pieces_are_whole_episodes_in_the_order_of_the_log():
+    pieces = deal(dataset([3, 3, 2, 4, 6, 6]), 3)
+    assert [episodes(piece) for piece in pieces] == [[0, 1, 2], [3, 4], [5]]
+    assert all_rows(pieces) == list(range(24))
+
+
+def test_given_sizes_are_exact_and_start_with_an_episode():
+    pieces = deal(dataset([4, 4, 4, 4]), 2, size=[6, 5])
+    assert rows(pieces[0]) == [0, 1, 2, 3, 4, 5]
+    assert rows(pieces[1]) == [8, 9, 10, 11, 12]
+    assert pieces[0].episode_ends.tolist() == [False, False, False, True, False, True]
+
+
+def test_shuffled_pieces_hold_whole_episodes_and_nothing_twice():
+    data = dataset([2, 3, 4, 5, 6, 7])
+    pieces = deal(data, 2, shuffle=True, seed=1)
+    assert sorted(all_rows(pieces)) == list(range(27))
+    assert all_rows(pieces) != list(range(27))
+    again = deal(data, 2, shuffle=True, seed=1)
+    assert [rows(piece) for piece in pieces] == [rows(piece) for piece in again]
+    assert [rows(piece) for piece in pieces] != [rows(piece) for piece in deal(data, 2, shuffle=True, seed=2)]
+
+
+def test_clients_share_rows_only_if_asked():
+    pieces = deal(dataset([5] * 4), 3, size=15, overlap=True)
+    assert [len(piece) for piece in pieces] == [15, 15, 15]
+    assert len(set(all_rows(pieces))) <= 20
+
+
+def test_by_return_ranks_the_episodes():
+    data = dataset([2] * 6, returns=[5, 1, 4, 0, 3, 2])
+    assert [episodes(piece) for piece in by_return(data, 3)] == [[1, 3], [4, 5], [0, 2]]
+
+
+def test_dirichlet_mixtures_use_every_episode_once():
+    qualities = {"expert": dataset([3] * 40), "random": dataset([2] * 60)}
+    pieces = by_dirichlet(qualities, 4, concentration=1.0, seed=0)
+    assert sum(map(len, pieces)) == 240
+    # Rows of the two datasets carry the same numbers, so each number below 120 is dealt exactly twice.
+    assert sorted(all_rows(pieces)) == sorted(2 * list(range(120)))
+    shares = [len(piece) for piece in by_dirichlet(qualities, 4, concentration=1e6, seed=0)]
+    assert max(shares) - min(shares) <= 10
+    pure = by_dirichlet({"only": dataset([1] * 100)}, 2, concentration=0.3, seed=5)
+    assert abs(len(pure[0]) - len(pure[1])) > 20
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 12), st.booleans())
+def test_even_pieces_never_lose_or_share_a_row(lengths, clients, shuffle):
+    data = dataset(lengths)
+    if clients > len(lengths):
+        with pytest.raises(FovaError, match="fewer clients"):
+            deal(data, clients)
+        return
+    pieces = deal(data, clients, shuffle=shuffle)
+    assert len(pieces) == clients
+    assert min(map(len, pieces)) > 0
+    assert sorted(all_rows(pieces)) == list(range(sum(lengths)))
+    assert sum(len(episodes(piece)) for piece in pieces) == len(lengths)
+    assert sum(map(len, by_return(data, clients))) == sum(lengths)
+
+
+def test_federations_by_name():
+    assert qualities_of("2-expert-2-random") == ("expert", "expert", "random", "random")
+    assert qualities_of("1-medium-replay-2-medium-expert") == ("medium-replay", "medium-expert", "medium-expert")
+    assert all(qualities_of(name) == qualities for name, qualities in NAMED.items())
+
+
+@pytest.mark.parametrize(
+    "name", ["", "expert", "2", "2-", "2-expert-", "0-expert", "expert-2", "2--expert", "2-Expert"]
+)
+def test_names_that_mean_nothing_are_refused(name):
+    with pytest.raises(FovaError, match="2-expert-2-random"):
+        qualities_of(name)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: deal(dataset([5]), 0), "at least 1"),
+        (lambda: deal(dataset([5, 5]), 2, size=[5]), "1 sizes"),
+        (lambda: deal(dataset([5, 5]), 2, size=6), "Client 2 of 2 wants 6 rows"),
+        (lambda: deal(dataset([5, 5]), 2, size=0), "at least 1 row"),
+        (lambda: deal(dataset([5]), 2, size=6, overlap=True), "smaller size"),
+        (lambda: by_dirichlet({"a": dataset([5, 5])}, 2, concentration=0), "greater than 0"),
+        (lambda: by_dirichlet({"a": dataset([5])}, 2), "got no episode"),
+    ],
+)
+def test_what_cannot_be_dealt_says_why(call, words):
+    with pytest.raises(FovaError, match=words):
+        call()
+
+
+def test_the_summary_says_what_each_client_got():
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(summary({"a": dataset([2, 4], returns=[10, 20]), "b": dataset([3], returns=[7])}))
+    text = console.export_text()
+    assert [word for word in text.split() if word in ("6", "2", "15.0", "5.0")] == ["6", "2", "15.0", "5.0"]
+    assert "7.0" in text
