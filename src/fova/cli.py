@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 
@@ -22,6 +22,7 @@ usage: fova COMMAND [options]        fova COMMAND --help explains a command
   fova demo                          train on built-in data, draw what happened (a few minutes)
   fova train ...                     train one policy across many clients
   fova evaluate RUN                  play a run's policies again
+  fova compare ...                   several algorithms on the same data, in one table
   fova tasks                         the tasks that data can be made for
   fova data ...                      make, inspect, check and convert data
 
@@ -38,6 +39,9 @@ by example
 
   the paper's equations to the letter, a smaller network, another seed:
     fova train --task maze2d-umaze --clients expert random --preset equations --hidden 128 128 --seed 1
+
+  five algorithms, three seeds each, one table:
+    fova compare --task hopper --clients expert expert random random --size 5000 --rounds 50
 
   go on after an interruption:
     fova train --resume runs/wards
@@ -238,6 +242,89 @@ def _evaluate(arguments: list[str]) -> None:
         Console().print(rollouts_table(played))
 
 
+# --- fova compare -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Train several algorithms on the same data with the same seeds and budget, and print one table.
+
+    Interrupted or repeated, it keeps what is finished and goes on with the rest.
+    """
+
+    task: str
+    """What is being learned; see `fova tasks`."""
+    clients: tuple[str, ...]
+    """One entry per client: a quality of the task's data or a data file."""
+    algorithms: tuple[str, ...] = ("fova", "fedora", "drpo", "cql-fl", "fed-td3bc")
+    """Which algorithms; also fed-iql, fed-bc, or the path of a .py file."""
+    modes: tuple[Literal["federated", "local", "centralised"], ...] = ("federated",)
+    """federated, and the reference lines local (each client alone) and centralised (all data pooled)."""
+    size: int | None = None
+    """Transitions of each client."""
+    seeds: int = 3
+    """Runs of each algorithm, with seeds 0, 1, 2, ..."""
+    rounds: int = 50
+    """Rounds of every run."""
+    local_steps: int = 100
+    """Gradient steps of every client in a round."""
+    hidden: tuple[int, ...] = ()
+    """Widths of the hidden layers for all algorithms (default: each algorithm's own)."""
+    batch_size: int | None = None
+    """Transitions in a minibatch for all algorithms (default: each algorithm's own)."""
+    actor_lr: float | None = None
+    """The actor's learning rate for all algorithms (default: each algorithm's own)."""
+    critic_lr: float | None = None
+    """The critics' learning rate for all algorithms (default: each algorithm's own)."""
+    evaluate_every: int = 10
+    """Play the server's policy every so many rounds."""
+    final_episodes: int = 20
+    """Episodes of the evaluation at the end, which the table shows."""
+    name: str | None = None
+    """Folder of the runs under runs/ (default: compare, the task and the clients)."""
+    plain: bool = False
+    """Print plain lines instead of a live display."""
+
+
+def _compare(arguments: list[str]) -> None:
+    import json
+
+    import tyro
+
+    from fova.clients import ClientSpec
+    from fova.comparison import Plan, behaviour_return, compare
+    from fova.files import write_atomically
+    from fova.reports.progress import choose
+    from fova.reports.tables import comparison_table
+
+    options = tyro.cli(CompareOptions, prog="fova compare", args=arguments)
+    if options.seeds < 1:
+        raise FovaError(f"seeds is {options.seeds}, but must be at least 1.")
+    shared: dict[str, Any] = {"hidden": options.hidden or None}
+    shared |= {name: getattr(options, name) for name in ("batch_size", "actor_lr", "critic_lr")}
+    run_fields = ("rounds", "local_steps", "evaluate_every", "final_episodes")
+    plan = Plan(
+        task=options.task,
+        clients=tuple(ClientSpec(data, options.size) for data in options.clients),
+        algorithms=options.algorithms,
+        modes=options.modes,
+        seeds=options.seeds,
+        run={name: getattr(options, name) for name in run_fields},
+        settings={name: value for name, value in shared.items() if value is not None},
+    )
+    name = options.name or "-".join(("compare", options.task, *(Path(data).stem for data in options.clients)))
+    directory = Path("runs") / name
+    console = Console()
+    lines = compare(
+        plan, directory, lambda: choose(False, options.plain, console), lambda words: print(words, flush=True)
+    )
+    behaviour = behaviour_return(plan, directory)
+    table = {"behaviour": behaviour, "lines": [line.to_json() for line in lines]}
+    write_atomically(directory / "comparison.json", (json.dumps(table, indent=2) + "\n").encode())
+    console.print(comparison_table(lines, behaviour, plan))
+    console.print(f"figures  {directory / 'comparison.json'}", highlight=False)
+
+
 # --- The other commands -----------------------------------------------------------------------------------
 
 
@@ -290,6 +377,7 @@ def _data(arguments: list[str]) -> None:
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "compare": _compare,
     "data": _data,
     "train": _train,
     "evaluate": _evaluate,

@@ -1,9 +1,10 @@
 """Results as tables for the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
+from fova.comparison import Line, Plan
 from fova.evaluation.rollouts import Rollouts
 from fova.runs import RunDirectory
 from fova.tasks import registry
@@ -53,4 +54,26 @@ def tasks_table() -> Table:
         scores = ["" if s is None else f"{s:.1f}" for s in (task.random_score, task.expert_score)]
         sizes = (str(task.shapes.observation), str(task.shapes.action), str(task.time_limit))
         table.add_row(name, *sizes, ", ".join(task.qualities), *scores)
+    return table
+
+
+def comparison_table(lines: Sequence[Line], behaviour: float, plan: Plan) -> Table:
+    """One row per algorithm: the server's final policy over seeds, and how it stands to its clients' own."""
+    unit = "return" if lines[0].scores is None else "normalised score"
+    clients = ", ".join(spec.data for spec in plan.clients)
+    table = Table(
+        title=f"{plan.task}: {clients}",
+        caption=(
+            f"{plan.seeds} seeds, {lines[0].gradient_steps:,} gradient steps each; mean and 95 % bootstrap "
+            f"interval over seeds. The data's own mean return: {behaviour:.1f}"
+        ),
+    )
+    table.add_column("algorithm")
+    for column in (unit, "return", "server minus mean client"):
+        table.add_column(column, justify="right")
+    for line in lines:
+        mean_return = sum(line.returns) / len(line.returns)
+        difference = mean_return - sum(line.client_returns) / len(line.client_returns)
+        shown = "" if line.mode != "federated" else f"{difference:+.1f}"
+        table.add_row(line.name, str(line.interval()), f"{mean_return:.1f}", shown)
     return table

@@ -1,0 +1,76 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fova.evaluation.rollouts import EVALUATION_SEED, merge, play
+from fova.networks import Shapes
+from fova.policy import Policy
+from fova.tasks.registry import Task
+
+
+class Countdown:
+    """Starts at a number drawn from the seed; each step pays the action and counts down; 0 ends the episode."""
+
+    made = 0
+
+    def __init__(self):
+        Countdown.made += 1
+        self.closed = False
+
+    def reset(self, seed):
+        self.left = 2 + seed % 3
+        return np.array([self.left], np.float32), {}
+
+    def step(self, action):
+        assert self.left > 0, "an episode that is over must not be stepped on"
+        self.left -= 1
+        return np.array([self.left], np.float32), float(action[0]), self.left == 0, False, {}
+
+    def close(self):
+        self.closed = True
+
+
+TASK = Task("countdown", make=Countdown, shapes=Shapes(1, 1), time_limit=5, random_score=0.0, expert_score=10.0)
+
+
+def constant(value):
+    """A policy that always plays `value`, between -10 and 10."""
+
+    def vector(number):
+        return np.full(1, number, np.float32)
+
+    frame = {
+        "observation_mean": vector(0),
+        "observation_std": vector(1),
+        "action_low": vector(-10),
+        "action_high": vector(10),
+    }
+    last = {"last.weight": np.zeros((1, 1), np.float32), "last.bias": vector(np.arctanh(value / 10))}
+    return Policy("deterministic", frame | last)
+
+
+def test_returns_lengths_and_scores_by_hand():
+    first = EVALUATION_SEED % 3
+    lengths = [2 + (first + i) % 3 for i in range(4)]
+    played = play({"low": constant(1.0), "high": constant(2.0)}, TASK, episodes=4)
+    assert played["low"].lengths.tolist() == played["high"].lengths.tolist() == lengths
+    np.testing.assert_allclose(played["low"].returns, lengths, rtol=1e-4)
+    np.testing.assert_allclose(played["high"].returns, 2 * np.array(lengths), rtol=1e-4)
+    assert played["high"].score == pytest.approx(10 * played["high"].mean_return, rel=1e-4)
+
+
+def test_trajectories_are_kept_when_asked_for():
+    played = play({"a": constant(1.0)}, TASK, episodes=3, seed=0, keep_trajectories=2)["a"]
+    assert [trail[:, 0].tolist() for trail in played.trajectories] == [[2, 1, 0], [3, 2, 1, 0]]
+
+
+def test_merged_rollouts_have_the_mean_over_policies():
+    played = play({"a": constant(1.0), "b": constant(3.0)}, TASK, episodes=3)
+    together = merge(played, TASK)
+    assert together.mean_return == pytest.approx((played["a"].mean_return + played["b"].mean_return) / 2)
+
+
+def test_without_reference_scores_there_is_no_score():
+    task = SimpleNamespace(make=Countdown, normalised_score=lambda score: None)
+    assert play({"a": constant(1.0)}, task, episodes=1)["a"].to_json()["score"] is None
