@@ -1,0 +1,314 @@
+"""The `fova data` commands: wiring only. Each is one function; heavy parts are imported when it runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, make_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from rich.console import Console
+from rich.markup import escape
+
+from fova.errors import FovaError, unknown
+
+if TYPE_CHECKING:
+    from fova.data.sources import Source
+    from fova.tasks.behaviour import BehaviourConfig
+    from fova.tasks.datasets import Kept
+    from fova.tasks.registry import Task
+
+T = TypeVar("T")
+
+HELP = """fova data: make, inspect, check and convert data
+
+usage: fova data COMMAND [options]   fova data COMMAND --help explains a command
+
+  fova data list                     what has been made, and what can be made
+  fova data make TASK/QUALITY        make a dataset ahead of time (training makes what it needs by itself)
+  fova data inspect X                episodes, returns, lengths, coverage, bounds, problems
+  fova data validate FILE            for scripts: exit code 0 if training can use it, else 2 and the reason
+  fova data import X --to ID         convert to a Minari dataset
+  fova data train-behaviour TASK     train the policies that data is made with
+
+X is a file (.npz, .hdf5, .parquet), a folder of files, a Minari dataset's id or TASK/QUALITY.
+
+by example
+
+  fova data make hopper/expert --size 100000
+  fova data inspect hopper/medium-replay
+  fova data inspect ward-1.npz --json
+  fova data import halfcheetah_medium-v2.hdf5 --to halfcheetah/medium-v0
+"""
+
+
+def main(arguments: list[str]) -> None:
+    """Run one of the commands; errors go to whoever called."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return
+    name, *rest = arguments
+    if name not in COMMANDS:
+        raise unknown("data command", name, COMMANDS, "See: fova data --help")
+    COMMANDS[name](rest)
+
+
+def _parse(kind: type[T], name: str, arguments: list[str]) -> T:
+    import tyro
+
+    config = (tyro.conf.PositionalRequiredArgs,)
+    return tyro.cli(kind, prog=f"fova data {name}", args=arguments, config=config)
+
+
+# --- make and list ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MakeOptions:
+    """Make a dataset and keep it. The same task, quality, seed and size always give the same bytes."""
+
+    name: str
+    """TASK/QUALITY, for instance hopper/expert; see `fova tasks`."""
+    size: int = 100_000
+    """Transitions at least; whole episodes are made."""
+    seed: int = 0
+    """Seed of starts and actions."""
+
+
+def _make(arguments: list[str]) -> None:
+    from fova.tasks import datasets
+
+    options = _parse(MakeOptions, "make", arguments)
+    task, quality = datasets.parse_name(options.name)
+    console = Console()
+    there = datasets.find(task, quality, options.seed)
+    kept = _ensure(task, quality, options.size, options.seed, console)
+    how = "already there" if there == kept else "made"
+    console.print(
+        f"{how}: {kept.rows:,} rows in {kept.episodes:,} episodes, mean return {kept.mean_return:.1f}",
+        highlight=False,
+    )
+    console.print(f"dataset  {kept.folder}", highlight=False, soft_wrap=True)
+
+
+def _ensure(task: "Task", quality: str, size: int, seed: int, console: Console) -> "Kept":
+    """The dataset, with a bar on the screen while it is made."""
+    from rich.progress import Progress
+
+    from fova.tasks import datasets
+
+    if size < 1:
+        raise FovaError(f"The size is {size}, but must be at least 1.")
+    with Progress(console=console, transient=True) as bar:
+        line = bar.add_task(f"{task.name}/{quality}", total=size)
+        return datasets.ensure(task, quality, size, seed, lambda rows: bar.update(line, completed=min(rows, size)))
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """List the datasets that have been made, and those that can be."""
+
+
+def _list(arguments: list[str]) -> None:
+    from rich.table import Table
+
+    from fova.tasks import datasets, registry
+
+    _parse(ListOptions, "list", arguments)
+    console = Console()
+    made = Table(title=f"made, in {datasets.store()}")
+    made.add_column("dataset")
+    for column in ("seed", "rows", "episodes", "mean return"):
+        made.add_column(column, justify="right")
+    for kept in datasets.kept():
+        numbers = (f"{kept.seed}", f"{kept.rows:,}", f"{kept.episodes:,}", f"{kept.mean_return:.1f}")
+        made.add_row(f"{kept.task}/{kept.quality}", *numbers)
+    console.print(made)
+    for name in registry.names():
+        qualities = registry.get(name).qualities
+        if qualities:
+            console.print(f"can be made: {name}/{{{','.join(qualities)}}}", highlight=False, soft_wrap=True)
+
+
+# --- inspect, validate, import ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class InspectOptions:
+    """Show what a dataset is like: episodes, returns, lengths, coverage, bounds, problems."""
+
+    data: str
+    """A file, a folder of files, a Minari dataset's id or TASK/QUALITY."""
+    json: bool = False
+    """Print JSON, for scripts."""
+    download: bool = False
+    """Fetch a Minari dataset that is not on this machine."""
+    size: int = 10_000
+    """Of TASK/QUALITY: how many transitions to make, if fewer have been made."""
+    seed: int = 0
+    """Of TASK/QUALITY: the seed."""
+
+
+def _inspect(arguments: list[str]) -> None:
+    from fova.data.inspect import inspect, render
+
+    options = _parse(InspectOptions, "inspect", arguments)
+    summary = inspect(_load(options.data, options.size, options.seed, options.download))
+    if options.json:
+        print(summary.to_json())
+    else:
+        render(summary, Console())
+
+
+@dataclass(frozen=True)
+class ValidateOptions:
+    """Check that training can use a file: exit code 0, or 2 and the reason."""
+
+    data: str
+    """A file, a folder of files or a Minari dataset's id."""
+    action_low: tuple[float, ...] = ()
+    """Lowest action, one number or one per column; by default what the file declares, or -1."""
+    action_high: tuple[float, ...] = ()
+    """Highest action, likewise."""
+
+
+def _validate(arguments: list[str]) -> None:
+    from fova.data import sources
+
+    options = _parse(ValidateOptions, "validate", arguments)
+    source = sources.load(options.data)
+    _check(source, options.action_low, options.action_high)
+    console = Console(soft_wrap=True, highlight=False)
+    for note in source.notes:
+        console.print(f"note: {escape(note)}")
+    rows, episodes = len(source.transitions), len(source.transitions.episode_lengths())
+    console.print(f"ok: {escape(options.data)} ({source.format}), {rows:,} rows in {episodes:,} episodes")
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Convert data to a Minari dataset on this machine. Data that training could not use is refused."""
+
+    data: str
+    """A file, a folder of files, a Minari dataset's id or TASK/QUALITY."""
+    to: str | None = None
+    """Id of the new dataset, with a version: wards/ward-1-v0. Must be given."""
+    action_low: tuple[float, ...] = ()
+    """Lowest action, one number or one per column; by default what the file declares, or -1."""
+    action_high: tuple[float, ...] = ()
+    """Highest action, likewise."""
+    download: bool = False
+    """Fetch a Minari dataset that is not on this machine."""
+    size: int = 10_000
+    """Of TASK/QUALITY: how many transitions to make, if fewer have been made."""
+    seed: int = 0
+    """Of TASK/QUALITY: the seed."""
+
+
+def _import(arguments: list[str]) -> None:
+    from fova.data.minari_store import to_minari
+
+    options = _parse(ImportOptions, "import", arguments)
+    if options.to is None:
+        raise FovaError(f"Name the new dataset: fova data import {options.data} --to wards/ward-1-v0")
+    source = _load(options.data, options.size, options.seed, options.download)
+    low, high = _check(source, options.action_low, options.action_high)
+    metadata = {"description": f"Imported by fova from {Path(options.data).name} ({source.format})."}
+    folder = to_minari(source.transitions, options.to, low, high, metadata)
+    console = Console(soft_wrap=True, highlight=False)
+    for note in source.notes:
+        console.print(f"note: {escape(note)}")
+    console.print(f"{len(source.transitions):,} rows as {options.to}\ndataset  {folder}")
+
+
+def _load(name: str, size: int, seed: int, download: bool) -> "Source":
+    """Whatever X stands for. A file wins over a task of the same name."""
+    from fova.data import sources
+    from fova.tasks import datasets
+
+    if datasets.is_name(name) and not Path(name).exists():
+        task, quality = datasets.parse_name(name)
+        kept = _ensure(task, quality, size, seed, Console(stderr=True))
+        return replace(sources.load(kept.folder), name=name)
+    return sources.load(name, download)
+
+
+def _check(source: "Source", low: tuple[float, ...], high: tuple[float, ...]) -> tuple[Any, Any]:
+    """The bounds of the actions, once the data has been checked against them."""
+    from fova.clients import action_bounds
+    from fova.data.transitions import check
+
+    if bool(low) != bool(high):
+        raise FovaError("Give --action-low and --action-high together.")
+    given = (low, high) if low else (source.action_low, source.action_high)
+    bounds = (-1.0, 1.0) if given[0] is None or given[1] is None else (given[0], given[1])
+    lowest, highest = action_bounds(source.transitions.actions.shape[1], bounds)
+    check(source.transitions, source.name, lowest, highest)
+    return lowest, highest
+
+
+# --- train-behaviour --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BehaviourOptions:
+    """Train behaviour policies with soft actor-critic in a task's simulator; interrupted, it goes on where it was.
+
+    Without --keep, snapshots and experience are left in the run's directory. With it, the levels of the task
+    (expert, medium and a ladder up to medium) are chosen when training ends, measured and written there.
+    """
+
+    task: str
+    """What the policies are to learn; see `fova tasks`."""
+    directory: Path | None = None
+    """Where the run is written (default: runs/behaviour-TASK)."""
+    keep: Path | None = None
+    """Write the chosen levels to this directory."""
+
+
+def _train_behaviour(arguments: list[str]) -> None:
+    import tyro
+
+    from fova import runtime
+    from fova.tasks.behaviour import BehaviourConfig, Evaluation, train_behaviour
+    from fova.tasks.behaviour_levels import keep_levels
+
+    parsed: Any = tyro.cli(
+        _behaviour_command(BehaviourConfig, tyro.conf.arg(name="")),
+        prog="fova data train-behaviour",
+        args=arguments,
+        config=(tyro.conf.PositionalRequiredArgs,),
+    )
+    runtime.prepare()
+    console = Console(highlight=False, soft_wrap=True)
+    directory = parsed.directory or Path("runs") / f"behaviour-{parsed.task}"
+
+    def tell(evaluation: Evaluation) -> None:
+        console.print(f"{evaluation.steps:>9,} steps  return {evaluation.mean:8.1f}  spread {evaluation.sd:7.1f}")
+
+    train_behaviour(parsed.task, parsed.settings, directory, tell)
+    console.print(f"snapshots  {directory}")
+    if parsed.keep is not None:
+        keep_levels(
+            directory, parsed.keep, lambda level, mean: console.print(f"{level:<12} mean return {mean:8.1f}")
+        )
+        console.print(f"levels     {parsed.keep}")
+
+
+def _behaviour_command(config: "type[BehaviourConfig]", flat: Any) -> type:
+    command = make_dataclass(
+        "TrainBehaviour",
+        [("settings", Annotated[config, flat], field(default_factory=config))],
+        bases=(BehaviourOptions,),
+        frozen=True,
+    )
+    command.__doc__ = BehaviourOptions.__doc__
+    return command
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "make": _make,
+    "list": _list,
+    "inspect": _inspect,
+    "validate": _validate,
+    "import": _import,
+    "train-behaviour": _train_behaviour,
+}
