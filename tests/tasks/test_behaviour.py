@@ -2,8 +2,8 @@
 
 import json
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import equinox as eqx
 import gymnasium
@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fova.errors import FovaError
-from fova.networks import Shapes, make_actor
+from fova.networks import Shapes
 from fova.tasks import behaviour, registry
 from fova.tasks.behaviour import (
     Batch,
@@ -32,7 +32,7 @@ from fova.tasks.behaviour import (
     update_actor,
     update_critic,
 )
-from fova.tasks.behaviour_policy import policy_of, read_policy
+from fova.tasks.behaviour_policy import BehaviourPolicy, read_policy
 
 SHAPES = Shapes(observation=3, action=2)
 SMALL = BehaviourConfig(batch=8, actor_hidden=(6,), critic_hidden=(5, 4), actor_rate=0.01, critic_rate=0.02)
@@ -82,18 +82,51 @@ def numpy_sample(actor, observations, key):
     return np.tanh(u), (gaussian - np.log(1 - np.tanh(u) ** 2)).sum(1)
 
 
-@cache
-def perturbed_learner() -> Learner:
-    """A learner whose slow critics differ from the current ones and whose temperature is not 1."""
-    learner = jax.jit(init_learner, static_argnums=(0, 1))(SHAPES, SMALL)
-    learner = jax.tree.map(np.asarray, learner)
-    slow = jax.tree.map(lambda leaf: leaf * np.float32(1.1) + np.float32(0.05), learner.slow_critic)
-    actor = jax.tree.map(lambda leaf: leaf * np.float32(1.5) + np.float32(0.02), learner.actor)
+def random_learner() -> Learner:
+    """A learner with random weights everywhere, a temperature of exp(-0.7) and an Adam that has not begun."""
+    rng = np.random.default_rng(3)
+    shapes = jax.eval_shape(lambda: init_learner(SHAPES, SMALL))
+    zero = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    drawn = jax.tree.map(lambda leaf: rng.normal(0.0, 0.5, leaf.shape).astype(np.float32), shapes)
     return eqx.tree_at(
-        lambda part: (part.slow_critic, part.actor, part.log_temperature),
-        learner,
-        (slow, actor, np.float32(-0.7)),
+        lambda part: (part.actor, part.critic, part.slow_critic, part.log_temperature),
+        zero,
+        (drawn.actor, drawn.critic, drawn.slow_critic, np.float32(-0.7)),
     )
+
+
+class Overheard(NamedTuple):
+    """A learner, what an update of each kind made of it, and the values of the losses on the way."""
+
+    learner: Learner
+    batch: Batch
+    key: jax.Array
+    after_critic: Learner
+    after_actor: Learner
+    values: dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def overheard() -> Overheard:
+    learner, batch, key, values = random_learner(), random_batch(), jax.random.key(1), {}
+
+    def speaking(name):
+        original = getattr(behaviour, name)
+
+        def speak(*arguments):
+            value = original(*arguments)
+            jax.debug.callback(lambda number: values.__setitem__(name, np.asarray(number)), value)
+            return value
+
+        return speak
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("critic_target", "critic_loss", "actor_loss", "temperature_loss"):
+            patch.setattr(behaviour, name, speaking(name))
+        both = jax.jit(lambda *given: (update_critic(*given, SMALL), update_actor(*given, SMALL)))
+        after_critic, after_actor = both(learner, batch, key)
+        jax.effects_barrier()
+    return Overheard(learner, batch, key, after_critic, after_actor, values)
 
 
 def shifted(network, index, step):
@@ -131,87 +164,61 @@ def test_temperature_rises_when_the_entropy_is_too_small(log_probs, sign):
     assert np.sign(-slope) == sign
 
 
-def test_critic_update_against_numpy():
-    learner, batch, key = perturbed_learner(), random_batch(), jax.random.key(1)
-    next_actions, next_log_probs = numpy_sample(learner.actor, batch.next_observations, key)
-    soft = numpy_values(learner.slow_critic, batch.next_observations, next_actions).min(0)
-    soft = soft - np.exp(-0.7) * next_log_probs
-    target = batch.rewards + 0.99 * (1 - batch.terminals) * soft
+def numpy_target(learner: Learner, batch: Batch, key: jax.Array) -> np.ndarray:
+    actions, log_probs = numpy_sample(learner.actor, batch.next_observations, key)
+    soft = numpy_values(learner.slow_critic, batch.next_observations, actions).min(0) - np.exp(-0.7) * log_probs
+    return batch.rewards + 0.99 * (1 - batch.terminals) * soft
+
+
+def slope(loss, network, index) -> float:
+    """The loss's slope in one bias of the network's last layer, by central difference."""
+    return (loss(shifted(network, index, 1e-4)) - loss(shifted(network, index, -1e-4))) / 2e-4
+
+
+def test_critic_update_against_numpy(overheard: Overheard):
+    learner, batch, key, updated, _, values = overheard
+    target = numpy_target(learner, batch, key)
 
     def loss(critic) -> float:
         errors = numpy_values(critic, batch.observations, batch.actions) - target
         return 0.5 * (errors**2).mean(1).sum()
 
-    updated = jax.jit(update_critic, static_argnums=3)(learner, batch, key, SMALL)
-    slopes = [
-        (loss(shifted(learner.critic, (i, 0), 1e-4)) - loss(shifted(learner.critic, (i, 0), -1e-4))) / 2e-4
-        for i in range(2)
-    ]
+    np.testing.assert_allclose(values["critic_target"], target, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(values["critic_loss"], loss(learner.critic), rtol=1e-4)
+    slopes = [slope(loss, learner.critic, (i, 0)) for i in range(2)]
     np.testing.assert_allclose(first_gradient(updated.critic_moments)[-2:], slopes, rtol=1e-3)
+    # Adam's first step moves each weight by its rate against the sign of the slope.
     bias, moved = learner.critic.net.last.bias, updated.critic.net.last.bias
     np.testing.assert_allclose((moved - bias)[:, 0], -0.02 * np.sign(slopes), rtol=1e-3)
-    np.testing.assert_allclose(
-        updated.slow_critic.net.last.bias,
-        0.995 * np.asarray(learner.slow_critic.net.last.bias) + 0.005 * np.asarray(moved),
-        rtol=1e-5,
-    )
+    slow = 0.995 * learner.slow_critic.net.last.bias + 0.005 * np.asarray(moved)
+    np.testing.assert_allclose(updated.slow_critic.net.last.bias, slow, rtol=1e-5)
     assert jax.tree.all(jax.tree.map(np.array_equal, updated.actor, learner.actor))
 
 
-def test_values_inside_the_updates_against_numpy(monkeypatch):
-    """The numbers that the updates themselves hand to Adam's gradient: target, critic loss and actor loss."""
-    learner, batch, key = perturbed_learner(), random_batch(5), jax.random.key(2)
-    seen = {}
-
-    def overheard(name):
-        original = getattr(behaviour, name)
-
-        def speak(*arguments):
-            value = original(*arguments)
-            jax.debug.callback(lambda number: seen.__setitem__(name, np.asarray(number)), value)
-            return value
-
-        monkeypatch.setattr(behaviour, name, speak)
-
-    for name in ("critic_target", "critic_loss", "actor_loss", "temperature_loss"):
-        overheard(name)
-    jax.block_until_ready(jax.jit(lambda: update_critic(learner, batch, key, SMALL))())
-    jax.block_until_ready(jax.jit(lambda: update_actor(learner, batch, key, SMALL))())
-    jax.effects_barrier()
-
-    next_actions, next_log_probs = numpy_sample(learner.actor, batch.next_observations, key)
-    soft = numpy_values(learner.slow_critic, batch.next_observations, next_actions).min(0)
-    target = batch.rewards + 0.99 * (1 - batch.terminals) * (soft - np.exp(-0.7) * next_log_probs)
-    np.testing.assert_allclose(seen["critic_target"], target, rtol=1e-4, atol=1e-5)
-    errors = numpy_values(learner.critic, batch.observations, batch.actions) - target
-    np.testing.assert_allclose(seen["critic_loss"], 0.5 * (errors**2).mean(1).sum(), rtol=1e-4)
-    actions, log_probs = numpy_sample(learner.actor, batch.observations, key)
-    values = numpy_values(learner.critic, batch.observations, actions).min(0)
-    np.testing.assert_allclose(seen["actor_loss"], (np.exp(-0.7) * log_probs - values).mean(), rtol=1e-4)
-    np.testing.assert_allclose(seen["temperature_loss"], -np.exp(-0.7) * (log_probs - 2).mean(), rtol=1e-4)
-
-
-def test_actor_update_against_numpy():
-    learner, batch, key = perturbed_learner(), random_batch(7), jax.random.key(4)
+def test_actor_update_against_numpy(overheard: Overheard):
+    learner, batch, key, _, updated, values = overheard
 
     def loss(actor) -> float:
         actions, log_probs = numpy_sample(actor, batch.observations, key)
-        values = numpy_values(learner.critic, batch.observations, actions).min(0)
-        return float((np.exp(-0.7) * log_probs - values).mean())
+        scores = numpy_values(learner.critic, batch.observations, actions).min(0)
+        return float((np.exp(-0.7) * log_probs - scores).mean())
 
-    updated = jax.jit(update_actor, static_argnums=3)(learner, batch, key, SMALL)
-    slopes = [
-        (loss(shifted(learner.actor, i, 1e-4)) - loss(shifted(learner.actor, i, -1e-4))) / 2e-4 for i in range(4)
-    ]
+    np.testing.assert_allclose(values["actor_loss"], loss(learner.actor), rtol=1e-4)
+    slopes = [slope(loss, learner.actor, i) for i in range(4)]
     gradient = first_gradient(updated.actor_moments)
     np.testing.assert_allclose(gradient[-5:-1], slopes, rtol=1e-3, atol=1e-5)
     bias, moved = learner.actor.net.last.bias, updated.actor.net.last.bias
     np.testing.assert_allclose(moved - bias, -0.01 * np.sign(slopes), rtol=1e-3)
-    _, log_probs = numpy_sample(learner.actor, batch.observations, key)
-    slope = -np.exp(-0.7) * (log_probs.mean() - 2)
-    np.testing.assert_allclose(gradient[-1], slope, rtol=1e-4)
-    np.testing.assert_allclose(updated.log_temperature, -0.7 - 0.01 * np.sign(slope), rtol=1e-3)
     assert jax.tree.all(jax.tree.map(np.array_equal, updated.critic, learner.critic))
+
+
+def test_temperature_update_against_numpy(overheard: Overheard):
+    learner, batch, key, _, updated, values = overheard
+    _, log_probs = numpy_sample(learner.actor, batch.observations, key)
+    loss = -np.exp(-0.7) * (log_probs.mean() - 2)  # which is also its slope in the log-temperature
+    np.testing.assert_allclose(values["temperature_loss"], loss, rtol=1e-4)
+    np.testing.assert_allclose(first_gradient(updated.actor_moments)[-1], loss, rtol=1e-4)
+    np.testing.assert_allclose(updated.log_temperature, -0.7 - 0.01 * np.sign(loss), rtol=1e-3)
 
 
 # --- The trainer ------------------------------------------------------------------------------------------
@@ -333,8 +340,7 @@ def test_simulators_start_the_next_episode_at_once():
 
 
 def test_measured_returns_are_those_of_whole_episodes():
-    actor = make_actor(jax.random.key(0), Shapes(1, 1), "squashed", (4,))
-    policy = policy_of(jax.tree.map(jnp.zeros_like, actor))  # mean 0, standard deviation 1
+    policy = BehaviourPolicy((np.zeros((1, 2), np.float32),), (np.zeros(2, np.float32),))  # mean 0, spread 1
     environments = [Track() for _ in range(3)]
     returns = measure_returns(policy, environments, [7])
     np.testing.assert_array_equal(returns, measure_returns(policy, environments, [7]))
