@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,3 +90,14 @@ def test_an_algorithm_of_the_users_own_is_found_by_its_path(tmp_path):
     empty.write_text("x = 1\n")
     with pytest.raises(FovaError, match="exactly one"):
         algorithms.get(str(empty))
+
+
+def test_the_example_algorithm_is_short_and_trains(tmp_path):
+    import fova
+
+    example = Path(__file__).parents[2] / "examples" / "fed_awac.py"
+    assert len(example.read_text().splitlines()) < 150
+    federation = fova.Federation.of({name: make_transitions(i) for i, name in enumerate("ab")})
+    settings = {"hidden": (8,), "batch_size": 8, "rounds": 2, "local_steps": 2, "temperature": 0.5}
+    result = fova.train(clients=federation, algorithm=str(example), directory=tmp_path / "run", **settings)
+    assert result.policy(np.zeros(3)).shape == (2,)

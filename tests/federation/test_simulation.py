@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fova.algorithms import configure
+from fova.data.transitions import Episode, from_episodes
 from fova.errors import FovaError
 from fova.federation.aggregation import AGGREGATIONS, Aggregation
 from fova.federation.simulation import Simulation
@@ -183,23 +184,54 @@ def test_settings_without_meaning_are_refused(unequal_clients, options, words):
         run(unequal_clients, **options)
 
 
-def test_fova_learns_a_tiny_task():
-    """One step, reward = -(a - 0.5)^2: from uniformly random actions the policy must find 0.5."""
+LEARNERS = {
+    "fova": {"alpha": 0.1, "lam": 0.01},
+    "fed-td3bc": {"q_weight": 20.0},
+    "fedora": {"q_weight": 20.0},
+    "cql-fl": {"alpha": 0.1, "samples": 2},
+    "drpo": {"alpha": 0.1, "samples": 2, "regularisation": 0.01},
+    "fed-iql": {"beta": 20.0},
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_algorithm_learns_a_tiny_task(name):
+    """One step, reward = 1 - (a - 0.5)^2: from uniformly random actions the policy must find 0.5."""
     rng = np.random.default_rng(0)
     clients = {}
-    for name in ("a", "b"):
-        from fova.data.transitions import Episode, from_episodes
-
+    for client in ("a", "b"):
         actions = rng.uniform(-1, 1, (400, 2)).astype(np.float32)
-        rewards = -np.square(actions - 0.5).sum(axis=1)
-        clients[name] = from_episodes(
+        rewards = 1.0 - np.square(actions - 0.5).sum(axis=1)
+        clients[client] = from_episodes(
             Episode(np.zeros((2, 3), np.float32), a[None], r[None], terminated=True)
             for a, r in zip(actions, rewards)
         )
-    algorithm = configure("fova", hidden=(32,), batch_size=64, alpha=0.1, lam=0.01, actor_lr=3e-3, critic_lr=3e-3)
+    common = {"hidden": (32,), "batch_size": 64, "actor_lr": 3e-3, "critic_lr": 3e-3}
+    algorithm = configure(name, **common, **LEARNERS[name])
     simulation = Simulation(algorithm, clients, SHAPES, local_steps=100)
     state = simulation.start()
     for _ in range(6):
         state, _ = simulation.round(state)
     best = np.asarray(state.broadcast.actor(jnp.zeros((1, 3))).mode())
     np.testing.assert_allclose(best, 0.5, atol=0.15)
+
+
+def test_fed_bc_learns_what_its_clients_do():
+    """One client plays 0.2 and the other -0.6 in different states; the shared policy must tell the states apart."""
+    clients = {}
+    for name, state, action in (("a", 1.0, 0.2), ("b", -1.0, -0.6)):
+        steps = 50
+        episode = Episode(
+            np.full((steps + 1, 3), state, np.float32),
+            np.full((steps, 2), action, np.float32),
+            np.zeros(steps, "f"),
+            False,
+        )
+        clients[name] = from_episodes([episode])
+    algorithm = configure("fed-bc", hidden=(32,), batch_size=16, actor_lr=3e-3)
+    simulation = Simulation(algorithm, clients, SHAPES, local_steps=20)
+    state = simulation.start()
+    for _ in range(25):
+        state, _ = simulation.round(state)
+    best = np.asarray(state.broadcast.actor(jnp.array([[1.0] * 3, [-1.0] * 3])).mode())
+    np.testing.assert_allclose(best, [[0.2, 0.2], [-0.6, -0.6]], atol=0.1)
