@@ -105,6 +105,7 @@ class Post(gymnasium.Env):
         return np.zeros(1, np.float32), float(action[0]), False, self.steps == 3, {}
 
 
+@pytest.mark.slow
 def test_train_behaviour_leaves_snapshots_and_levels(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(runtime, "prepare", lambda: None)  # what is compiled goes to the cache that all tests share
     monkeypatch.setattr(registry, "_TASKS", {})

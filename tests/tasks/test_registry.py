@@ -1,6 +1,7 @@
 import builtins
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,3 +89,14 @@ def test_the_registry_is_light():
         f"assert {module!r} not in sys.modules\n" for module in ("jax", "gymnasium", "mujoco", "minari")
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_task_in_the_documentation_works():
+    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+    code = page.split("```python\n")[1].split("```")[0]
+    exec(compile(code, "docs/tasks.md", "exec"), {})
+    task = registry.get("pendulum")
+    federation = Federation.build([ClientSpec("random", 300), ClientSpec("random", 100)], task)
+    assert [len(data) for data in federation.clients.values()] == [300, 100]
+    assert federation.action_high.tolist() == [2.0]
+    assert list(federation.clients["random-1"].episode_lengths()) == [200, 100]
