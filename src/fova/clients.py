@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
+from rich.table import Table
 
 from fova.data import partition, sources
 from fova.data.normalise import Normaliser, client_sums, combine
@@ -116,6 +117,10 @@ class Federation:
     def normaliser(self) -> Normaliser:
         """Observation statistics of the whole federation, from sums that each client computes by itself."""
         return combine(client_sums(data.observations) for data in self.clients.values())
+
+    def summary(self) -> Table:
+        """What each client got: rows, episodes, mean return."""
+        return partition.summary(self.clients)
 
     def prepared(self, normaliser: Normaliser, reward_scale: float = 1.0) -> dict[str, Transitions]:
         """The data as the networks see it: normalised observations, actions in [-1, 1], scaled rewards."""

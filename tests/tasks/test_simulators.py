@@ -26,3 +26,8 @@ def test_the_quick_simulators_are_gymnasium_to_the_last_bit(name):
             falls += 1
             np.testing.assert_array_equal(quick.start(place, step), plain.start(place, step))
     assert falls or name in ("halfcheetah", "ant")  # a cheetah cannot fall, and an ant seldom does so soon
+
+
+def test_making_a_robot_prints_nothing(capfd):
+    LOCOMOTION_TASKS["halfcheetah"].make()
+    assert capfd.readouterr() == ("", "")

@@ -7,7 +7,9 @@ needs none. `docs/tasks.md` says where these environments differ from those of D
 
 import functools
 import hashlib
+import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -42,7 +44,8 @@ class LocomotionTask:
     def make(self) -> "gymnasium.Env":
         import gymnasium
 
-        return gymnasium.make(self.environment, **self.options)
+        with _without_note_on_the_model():
+            return gymnasium.make(self.environment, **self.options)
 
     def levels(self, quality: str) -> tuple[str, ...]:
         """The behaviour policies that make a quality of data, each an equal share of the rows."""
@@ -133,6 +136,24 @@ def _levels_of_qualities(task_name: str) -> dict[str, tuple[str, ...]]:
     }
     there = {*known, "random"}
     return {quality: levels for quality, levels in wanted.items() if levels and there.issuperset(levels)}
+
+
+@contextmanager
+def _without_note_on_the_model() -> Iterator[None]:
+    """MuJoCo prints, and writes to a file, that Gymnasium's HalfCheetah is written in an old style. No user can help
+    that; other warnings pass."""
+    import mujoco
+
+    def hear(message: str) -> None:
+        if "settotalmass" not in message:
+            warnings.warn(message, stacklevel=2)
+
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(hear)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 def _shelf(task_name: str) -> Any:

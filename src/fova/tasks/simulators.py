@@ -8,7 +8,7 @@ rewards and endings of all places are reckoned at once, by the formulas of Gymna
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import mujoco
@@ -91,12 +91,10 @@ class LocomotionSimulators:
         self.places = places
         self._robot = ROBOTS[robot]
         self._is_ant = robot == "ant"
-        # Gymnasium's environments start the episodes and hold the physics; only their `step` is not used.
-        self._environments = [make().unwrapped for _ in range(places)]
-        self._models = [environment.model for environment in self._environments]  # type: ignore[attr-defined]
-        self._data = [environment.data for environment in self._environments]  # type: ignore[attr-defined]
-        self._frames: int = self._environments[0].frame_skip  # type: ignore[attr-defined]
-        self._seconds: float = self._environments[0].dt  # type: ignore[attr-defined]
+        # Gymnasium's environment starts the episodes and holds the model; its `step` is not used.
+        self._starter: Any = make().unwrapped
+        self._model: mujoco.MjModel = self._starter.model
+        self._data = [mujoco.MjData(self._model) for _ in range(places)]
         # Views into MuJoCo's own memory, taken once because looking them up costs more than reading them.
         self._controls = [data.ctrl for data in self._data]
         self._positions = [data.qpos for data in self._data]
@@ -109,7 +107,12 @@ class LocomotionSimulators:
         self._threads = ThreadPoolExecutor(max_workers=max(1, threads - 1))
 
     def start(self, place: int, seed: int) -> Floats:
-        return np.asarray(self._environments[place].reset(seed=seed)[0], np.float64)
+        observation, _ = self._starter.reset(seed=seed)
+        mujoco.mj_resetData(self._model, self._data[place])
+        self._positions[place][:] = self._starter.data.qpos
+        self._velocities[place][:] = self._starter.data.qvel
+        mujoco.mj_forward(self._model, self._data[place])
+        return np.asarray(observation, np.float64)
 
     def step(self, actions: NDArray[np.float32]) -> Stepped:
         before = self._forward_places()
@@ -119,7 +122,7 @@ class LocomotionSimulators:
             other.result()
         positions, velocities = np.stack(self._positions), np.stack(self._velocities)
         upright = self._upright(positions, velocities)
-        speeds = (self._forward_places() - before) / self._seconds
+        speeds = (self._forward_places() - before) / self._starter.dt
         rewards = speeds + upright * self._robot.upright_reward - self._costs(actions)
         seen = np.clip(velocities, -self._robot.fastest_seen, self._robot.fastest_seen)
         observations = np.concatenate([positions[:, self._robot.hidden_positions :], seen], axis=1)
@@ -136,9 +139,9 @@ class LocomotionSimulators:
     def _simulate(self, share: range, actions: NDArray[np.float32]) -> None:
         for place in share:
             self._controls[place][:] = actions[place]
-            mujoco.mj_step(self._models[place], self._data[place], nstep=self._frames)
+            mujoco.mj_step(self._model, self._data[place], nstep=self._starter.frame_skip)
             if self._robot.contact_cost:  # MuJoCo works out contact forces only when told to
-                mujoco.mj_rnePostConstraint(self._models[place], self._data[place])
+                mujoco.mj_rnePostConstraint(self._model, self._data[place])
 
     def _forward_places(self) -> Floats:
         if self._is_ant:
