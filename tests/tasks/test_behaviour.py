@@ -313,6 +313,24 @@ def test_a_finished_run_can_be_lengthened(tmp_path: Path, whole_run):
     assert all(np.array_equal(once[name], twice[name]) for name in once)
 
 
+def test_step_sizes_settle():
+    config = replace(TRACK, settle_at=480, settled=0.5)
+    assert config.at(479) == config
+    assert (config.at(480).actor_rate, config.at(480).critic_rate) == (1.5e-3, 1.5e-3)
+    assert TRACK.at(10**9) == TRACK
+
+
+def test_settling_changes_what_follows_and_nothing_before(tmp_path: Path, whole_run):
+    # The decision may be taken during the run, as long as it concerns what is still to come.
+    train_behaviour("track", replace(TRACK, steps=480), tmp_path)
+    train_behaviour("track", replace(TRACK, steps=720, settle_at=480, settled=0.0), tmp_path)
+    actors = [(tmp_path / f"actor-{steps:08d}.safetensors").read_bytes() for steps in (480, 720)]
+    assert actors[0] == (whole_run[0] / "actor-00000480.safetensors").read_bytes()
+    assert actors[1] == actors[0]  # with step sizes of 0 nothing moves any more
+    with pytest.raises(FovaError, match="settle_at was 480, now 240"):
+        train_behaviour("track", replace(TRACK, steps=720, settle_at=240, settled=0.0), tmp_path)
+
+
 def test_another_config_in_the_same_directory_is_refused(tmp_path: Path):
     config = replace(TRACK, steps=240)
     train_behaviour("track", config, tmp_path)

@@ -12,7 +12,7 @@ levels of a task is decided in `behaviour_levels.py`.
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,6 +64,10 @@ class BehaviourConfig:
     """Adam's step size for actor and temperature."""
     critic_rate: float = 1e-3
     """Adam's step size for the critics."""
+    settle_at: int | None = None
+    """Environment steps after which both step sizes shrink to `settled` of themselves; None: they never do."""
+    settled: float = 0.3
+    """What is left of the step sizes from then on."""
     discount: float = 0.99
     """Weight of the next step's value."""
     polyak_rate: float = 0.005
@@ -82,6 +86,12 @@ class BehaviourConfig:
         ):
             if value < divisor or value % divisor:
                 raise FovaError(f"{name} is {value}, but must be a positive multiple of {divisor}.")
+
+    def at(self, steps: int) -> "BehaviourConfig":
+        """The config with the step sizes that hold after so many environment steps."""
+        if self.settle_at is None or steps < self.settle_at:
+            return self
+        return replace(self, actor_rate=self.actor_rate * self.settled, critic_rate=self.critic_rate * self.settled)
 
 
 # --- The learner ------------------------------------------------------------------------------------------
@@ -333,7 +343,8 @@ def train_behaviour(
     learner, history = _resume(directory, task_name, config, learner, experience)
     while len(history) * config.segment < config.steps:
         index = len(history)
-        learner = _run_segment(index, learner, experience, environments[: config.environments], config)
+        current = config.at(experience.size)
+        learner = _run_segment(index, learner, experience, environments[: config.environments], current)
         policy = policy_of(learner.actor)
         returns = measure_returns(policy, environments[: config.evaluation_episodes], [config.seed, index, 1])
         history.append(Evaluation(experience.size, float(returns.mean()), float(returns.std())))
@@ -419,10 +430,14 @@ def _resume(
 
 
 def _check_same_run(directory: Path, record: dict[str, Any], task_name: str, config: BehaviourConfig) -> None:
-    """A run may only be lengthened: everything but `steps` must be as it was."""
+    """A run's past must stay what it was: the config may differ only in what has not come into play yet."""
     before = {"task": record["task"], **record["config"]}
     now = {"task": task_name, **json.loads(json.dumps(asdict(config)))}
-    changed = [name for name in now if name != "steps" and now[name] != before.get(name)]
+    steps = record["history"][-1][0]
+    still_open = {"steps"}
+    if all(at is None or at >= steps for at in (before.get("settle_at"), now["settle_at"])):
+        still_open |= {"settle_at", "settled"}
+    changed = [name for name in now if name not in still_open and now[name] != before.get(name)]
     if changed:
         told = "; ".join(f"{name} was {before.get(name)!r}, now {now[name]!r}" for name in changed)
         raise FovaError(f"{directory} holds another run: {told}. Give the same values or another directory.")
