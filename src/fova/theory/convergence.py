@@ -156,7 +156,7 @@ def loop_never_falls(case: Case) -> Sides:
 
 
 def loop_comes_to_rest(case: Case) -> Sides:
-    return Sides(abs(float(np.diff(_returns_of_the_loop(case, 200))[-1])), 1e-5)
+    return Sides(abs(float(np.diff(_returns_of_the_loop(case, 100))[-1])), 1e-5)
 
 
 def _alone(case: Case, alpha: float) -> Case:
@@ -166,14 +166,14 @@ def _alone(case: Case, alpha: float) -> Case:
 def rest_is_optimal(case: Case) -> Sides:
     """One client, so that the best return is known."""
     model = case.client.model
-    reached = _returns_of_the_loop(_alone(case, case.alpha), 150)[-1]
+    reached = _returns_of_the_loop(_alone(case, case.alpha), 80)[-1]
     return Sides(expected_return(model, optimal_policy(model)) - reached, 1e-6)
 
 
 def rest_is_near_optimal(case: Case) -> Sides:
     """One client, alpha = 0: the pull to the data costs at most lambda a step."""
     model = case.client.model
-    reached = _returns_of_the_loop(_alone(case, 0.0), 150)[-1]
+    reached = _returns_of_the_loop(_alone(case, 0.0), 80)[-1]
     bound = case.lam * model.horizon + 1e-6
     return Sides(expected_return(model, optimal_policy(model)) - reached, bound, trivial=2.0 * model.largest_return)
 

@@ -206,9 +206,12 @@ def _relative_level(models: list[MDP], bases: list[Array]) -> float:
 # --- The vote in a maze -----------------------------------------------------------------------------------
 
 
-def vote_against_pull(seed: int, lams: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)) -> Figure:
+PULLS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+
+def vote_against_pull(seed: int, lams: tuple[float, ...] = PULLS, federations: int = 5) -> Figure:
     """Score of the server's policy, two experts and two wanderers, against the pull to the data."""
-    scores = compare(lams, range(seed, seed + 5))
+    scores = compare(lams, range(seed, seed + federations))
     figure = _figure(width=5.5)
     axes = figure.subplots()
     for (name, values), colour in zip(scores.items(), ("blue", "green", "red", "orange"), strict=True):

@@ -166,8 +166,13 @@ def _fixed_cost(case: Case, c: Coefficients, target: Array, policy: Array) -> fl
 
 
 def limits_give_the_margin(case: Case) -> Sides:
-    """If the KL terms did not move with lambda and beta, the printed limits would do what they say."""
+    """If the KL terms did not move with lambda and beta, the printed limits would do what they say.
+
+    The lemma supposes both terms positive; where rounding leaves nothing of one, the check is silent.
+    """
     target, margin = case.by_action_pair[0], 0.1
+    if min(_kl(case.client, target, case.policy), _kl(case.client, target, case.client.behaviour)) < 1e-10:
+        return Sides(0.0, 0.0, trivial=0.0)
     lam, beta = limits_of_lemma_improving(case, target, case.policy, margin)
     return Sides(margin, _first_client_gain(case, target, case.policy, lam, beta))
 

@@ -117,8 +117,8 @@ def _verdict(statement: Statement, sides: list[Sides], false_claims: Mapping[str
         return Verdict.SHOWN if any(side.holds for side in sides) else Verdict.NOT_SHOWN
     if not all(side.holds for side in sides):
         return Verdict.FALSE
-    if not any(side.informative for side in sides):
-        return Verdict.SAYS_NOTHING
     if any(false_claims[claim] for claim in statement.rests_on):
         return Verdict.PROOF_FAILS
+    if not any(side.informative for side in sides):
+        return Verdict.SAYS_NOTHING
     return Verdict.HOLDS

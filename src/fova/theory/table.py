@@ -35,6 +35,8 @@ TOPICS: MappingProxyType[str, tuple[Statement, ...]] = MappingProxyType(
 )
 
 WIDTH = 132  # of the printed table
+HEADINGS = ("statement", "claim", "MDPs", "violated", "smallest margin", "verdict")
+NUMBERS = ("MDPs", "violated", "smallest margin")
 
 
 def run(directory: Path, mdps: int, seed: int, progress: Callable[[str], None]) -> list[Row]:
@@ -77,18 +79,13 @@ def format_table(rows: Sequence[Row]) -> str:
     """For a terminal: one block per topic."""
     text = StringIO()
     console = Console(file=text, width=WIDTH, markup=False)
-    for topic in dict.fromkeys(row.topic for row in rows):
-        table = Table(title=topic, title_justify="left", show_lines=False)
-        for heading, justify in (("statement", "left"), ("claim", "left"), ("MDPs", "right")):
-            table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
-        table.add_column("violated", justify="right")
-        table.add_column("smallest margin", justify="right")
-        table.add_column("verdict", overflow="fold")
-        for row in rows:
-            if row.topic == topic:
-                table.add_row(
-                    row.label, _claim(row), str(row.checked), str(row.violated), _margin(row), row.verdict
-                )
+    for topic, group in _by_topic(rows).items():
+        table = Table(*HEADINGS, title=topic, title_justify="left")
+        for column, heading in zip(table.columns, HEADINGS, strict=True):
+            column.overflow = "fold"
+            column.justify = "right" if heading in NUMBERS else "left"
+        for row in group:
+            table.add_row(row.label, *_cells(row))
         console.print(table)
     return text.getvalue()
 
@@ -96,19 +93,26 @@ def format_table(rows: Sequence[Row]) -> str:
 def format_markdown(rows: Sequence[Row]) -> str:
     """For a page: the same as Markdown tables."""
     blocks = []
-    for topic in dict.fromkeys(row.topic for row in rows):
-        lines = [f"### {topic}", "", "| statement | claim | MDPs | violated | smallest margin | verdict |"]
-        lines.append("|---|---|--:|--:|--:|---|")
-        for row in (row for row in rows if row.topic == topic):
-            claim = _claim(row).replace("|", "\\|")
-            cells = (f"`{row.label}`", claim, row.checked, row.violated, _margin(row), row.finding)
-            lines.append("| " + " | ".join(map(str, cells)) + " |")
+    for topic, group in _by_topic(rows).items():
+        lines = [f"### {topic}", "", f"| {' | '.join(HEADINGS)} |"]
+        lines.append("|" + "|".join("--:" if heading in NUMBERS else "---" for heading in HEADINGS) + "|")
+        for row in group:
+            cells = [cell.replace("|", "\\|") for cell in (f"`{row.label}`", *_cells(row))]
+            lines.append(f"| {' | '.join(cells)} |")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
 
 
-def _claim(row: Row) -> str:
-    return row.claim if row.kind == "printed" else f"{row.kind}: {row.claim}"
+def _by_topic(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.topic, []).append(row)
+    return groups
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    claim = row.claim if row.kind == "printed" else f"{row.kind}: {row.claim}"
+    return claim, str(row.checked), str(row.violated), _margin(row), row.finding
 
 
 def _margin(row: Row) -> str:

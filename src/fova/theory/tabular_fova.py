@@ -100,22 +100,26 @@ def vcql_with_moving_vote(
     return q
 
 
-def relaxed_vote(
-    model: MDP, candidates: Sequence[Array], behaviour: Array, alpha: float, sweeps: int = 200
-) -> Array:
+def relaxed_vote(model: MDP, candidates: Sequence[Array], behaviour: Array, alpha: float) -> Array:
     """A mixture of the candidates that its own Q_hat votes for: the rest point of small steps.
 
     Where the hard vote flips to and fro between candidates, small steps leave it on a mixture of them. In each
     state that mixture maximises <v, r + gamma P V> - alpha/2 sum_a v^2 / behaviour, because the penalty
-    alpha v / behaviour is the derivative of the second term. Such a mixture exists (Kakutani); that evaluating and
-    maximising in turn reaches it is not proved, so callers check the vote against its own values.
+    alpha v / behaviour is the derivative of the second term. It depends continuously on V, so a V that reproduces
+    itself exists (Brouwer). Full evaluation finds it in a few sweeps but can cycle; half steps follow then. That
+    these always arrive is not proved, so callers check the vote against its own values.
     """
     best_mixture = _MixtureSolver(np.stack(candidates), behaviour, alpha)
     values = np.zeros(model.states)
-    for _ in range(sweeps):
-        voted = best_mixture(backup(model, values))
-        previous, values = values, vcql_values(model, voted, behaviour, alpha)
-        if np.abs(values - previous).max() < 1e-12 * (1.0 + np.abs(values).max()):
+    for sweep in range(5000):
+        targets = backup(model, values)
+        voted = best_mixture(targets)
+        if sweep < 30:
+            change = vcql_values(model, voted, behaviour, alpha) - values
+        else:
+            change = 0.5 * (expectation(voted, targets) - alpha * chi_square(voted, behaviour) - values)
+        values = values + change
+        if np.abs(change).max() < 1e-12 * (1.0 + np.abs(values).max()):
             break
     return voted
 
