@@ -8,7 +8,7 @@ rewards and endings of all places are reckoned at once, by the formulas of Gymna
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import gymnasium
 import mujoco
@@ -92,7 +92,7 @@ class LocomotionSimulators:
         self._robot = ROBOTS[robot]
         self._is_ant = robot == "ant"
         # Gymnasium's environment starts the episodes and holds the model; its `step` is not used.
-        self._starter: Any = make().unwrapped
+        self._starter = cast(Any, make().unwrapped)
         self._model: mujoco.MjModel = self._starter.model
         self._data = [mujoco.MjData(self._model) for _ in range(places)]
         # Views into MuJoCo's own memory, taken once because looking them up costs more than reading them.
