@@ -140,8 +140,8 @@ def _levels_of_qualities(task_name: str) -> dict[str, tuple[str, ...]]:
 
 @contextmanager
 def _without_note_on_the_model() -> Iterator[None]:
-    """Keep from the user that Gymnasium's HalfCheetah is written in an old style: MuJoCo prints it at every start and
-    writes it to a file, and no user can help it. Other warnings pass."""
+    """Keep quiet that Gymnasium's HalfCheetah is written in an old style: MuJoCo would print it at every start and
+    write it to a file, and no user can help it. Other warnings pass."""
     import mujoco
 
     def hear(message: str) -> None:
