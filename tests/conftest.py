@@ -1,5 +1,28 @@
 """All tests share one compilation cache, so that each little program is compiled once per machine."""
 
-from fova import runtime
+import sys
+
+import pytest
+
+from fova import cli, runtime
 
 runtime.prepare()
+
+
+@pytest.fixture
+def fova_command(monkeypatch, tmp_path, capsys):
+    """Run a command in an empty folder; gives its exit code, what it printed and what went to errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fova", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run

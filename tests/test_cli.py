@@ -1,73 +1,51 @@
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from fova import cli
 from tiny import make_transitions, npz_arrays, save_npz
-
-
-@pytest.fixture
-def fova(monkeypatch, tmp_path, capsys):
-    """Run a command in an empty folder; gives exit code, what was printed and what went to errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fova", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
-
 
 TINY = ("--hidden", 8, "--batch-size", 8, "--rounds", 2, "--local-steps", 2, "--quiet")
 
 
-def test_help_teaches_by_example(fova):
-    code, out, _ = fova("--help")
+def test_help_teaches_by_example(fova_command):
+    code, out, _ = fova_command("--help")
     assert code == 0
     assert "fova train --task maze2d-umaze --clients expert expert random random --size 5000" in out
-    assert fova()[1] == out
-    code, out, _ = fova("train", "--help")
+    assert fova_command()[1] == out
+    code, out, _ = fova_command("train", "--help")
     assert code == 0
     run_flags = "--task --clients --size --algorithm --rounds --local-steps --seed --name --resume"
     algorithm_flags = "--alpha --lam --beta --conservative --vote-order --actor"
     for flag in (run_flags + " " + algorithm_flags).split():
         assert flag in out, flag
-    assert fova("--version")[1].startswith("fova ")
+    assert fova_command("--version")[1].startswith("fova ")
 
 
-def test_train_then_evaluate_then_train_from_its_config(fova, tmp_path):
+def test_train_then_evaluate_then_train_from_its_config(fova_command, tmp_path):
     flags = ("--task", "maze2d-umaze", "--clients", "expert", "random", "--size", 400, "--episodes", 1)
-    code, _, err = fova("train", *flags, *TINY, "--final-episodes", 1, "--name", "one", "--lambda", 2)
+    code, _, err = fova_command("train", *flags, *TINY, "--final-episodes", 1, "--name", "one", "--lambda", 2)
     assert (code, err) == (0, "")
     assert "lam = 2.0" in (tmp_path / "runs/one/config.toml").read_text()
-    code, out, _ = fova("evaluate", "runs/one", "--episodes", 1, "--json", "--clients")
+    code, out, _ = fova_command("evaluate", "runs/one", "--episodes", 1, "--json", "--clients")
     assert code == 0
     assert set(json.loads(out)) == {"server", "expert-1", "random-1"}
-    code, out, _ = fova("evaluate", "runs/one", "--episodes", 1)
+    code, out, _ = fova_command("evaluate", "runs/one", "--episodes", 1)
     assert "server" in out
-    code, _, err = fova("train", "--config", "runs/one/config.toml", "--name", "two", "--quiet")
+    code, _, err = fova_command("train", "--config", "runs/one/config.toml", "--name", "two", "--quiet")
     assert (code, err) == (0, "")
     same = [(tmp_path / "runs" / name / "metrics.jsonl").read_text() for name in ("one", "two")]
     assert same[0] == same[1]
 
 
-def test_a_federation_described_in_a_file(fova, tmp_path):
+def test_a_federation_described_in_a_file(fova_command, tmp_path):
     save_npz(tmp_path / "ward.npz", make_transitions(0))
     (tmp_path / "wards.toml").write_text(
         '[algorithm]\npreset = "released"\nhidden = [8]\nbatch_size = 8\n[run]\nlocal_steps = 2\nrounds = 2\n'
         '[[client]]\nname = "north"\ndata = "ward.npz"\nsize = 20\n'
         '[[client]]\nname = "south"\ndata = "ward.npz"\noffset = 20\nsize = 15\n'
     )
-    code, out, err = fova("train", "--config", "wards.toml", "--name", "wards", "--rounds", 3, "--plain")
+    code, out, err = fova_command("train", "--config", "wards.toml", "--name", "wards", "--rounds", 3, "--plain")
     assert (code, err) == (0, "")
     assert "compiling" in out
     assert "round 3/3" in out
@@ -77,8 +55,8 @@ def test_a_federation_described_in_a_file(fova, tmp_path):
     assert 'conservative = "logsumexp"' in config
 
 
-def test_tasks_are_listed(fova):
-    assert "maze2d-umaze" in fova("tasks")[1]
+def test_tasks_are_listed(fova_command):
+    assert "maze2d-umaze" in fova_command("tasks")[1]
 
 
 def bad_npz(tmp_path, **changes):
@@ -119,10 +97,10 @@ BAD_DATA = {
 
 
 @pytest.mark.parametrize("kind", BAD_DATA)
-def test_bad_data_is_one_message_and_exit_code_two(fova, tmp_path, kind):
+def test_bad_data_is_one_message_and_exit_code_two(fova_command, tmp_path, kind):
     make_bad, words = BAD_DATA[kind]
     make_bad(tmp_path)
-    code, _, err = fova("train", "--clients", "bad.npz", "--name", "never", *TINY)
+    code, _, err = fova_command("train", "--clients", "bad.npz", "--name", "never", *TINY)
     assert code == 2
     assert "Traceback" not in err
     assert all(word in err for word in words), err
@@ -150,8 +128,8 @@ def test_bad_data_is_one_message_and_exit_code_two(fova, tmp_path, kind):
         (("evaluate", "nowhere", "--episodes", "0"), "episodes"),
     ],
 )
-def test_mistakes_end_with_one_clear_message(fova, tmp_path, arguments, words):
-    code, out, err = fova(*arguments)
+def test_mistakes_end_with_one_clear_message(fova_command, tmp_path, arguments, words):
+    code, out, err = fova_command(*arguments)
     assert code == 2
     assert words in err + out
     assert "Traceback" not in err
@@ -173,37 +151,37 @@ def test_mistakes_end_with_one_clear_message(fova, tmp_path, arguments, words):
         ("task = 3", "task"),
     ],
 )
-def test_mistakes_in_a_configuration_file_are_named(fova, tmp_path, toml, words):
+def test_mistakes_in_a_configuration_file_are_named(fova_command, tmp_path, toml, words):
     (tmp_path / "federation.toml").write_text(toml)
-    code, _, err = fova("train", "--config", "federation.toml")
+    code, _, err = fova_command("train", "--config", "federation.toml")
     assert code == 2
     assert words in err
     assert "Traceback" not in err
 
 
-def test_an_existing_run_and_a_corrupt_checkpoint(fova, tmp_path):
+def test_an_existing_run_and_a_corrupt_checkpoint(fova_command, tmp_path):
     save_npz(tmp_path / "ward.npz", make_transitions(0))
     flags = ("train", "--clients", "ward.npz", "--name", "taken", *TINY)
-    assert fova(*flags)[0] == 0
-    code, _, err = fova(*flags)
+    assert fova_command(*flags)[0] == 0
+    code, _, err = fova_command(*flags)
     assert code == 2
     assert "fova train --resume runs/taken" in err
     newest = sorted((tmp_path / "runs/taken/checkpoints").iterdir())[-1]
     newest.write_bytes(b"rubbish")
-    code, _, err = fova("train", "--resume", "runs/taken")
+    code, _, err = fova_command("train", "--resume", "runs/taken")
     assert code == 2
     assert newest.name in err
     assert newest.read_bytes() == b"rubbish", "nothing is deleted or overwritten"
 
 
-def test_an_operating_system_error_is_told_without_a_traceback(fova, monkeypatch, tmp_path):
+def test_an_operating_system_error_is_told_without_a_traceback(fova_command, monkeypatch, tmp_path):
     save_npz(tmp_path / "ward.npz", make_transitions(0))
 
     def full(path, content):
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr("fova.runs.write_atomically", full)
-    code, _, err = fova("train", "--clients", "ward.npz", "--name", "full", *TINY)
+    code, _, err = fova_command("train", "--clients", "ward.npz", "--name", "full", *TINY)
     assert code == 2
     assert "No space left on device" in err
     assert "Traceback" not in err

@@ -276,6 +276,8 @@ class CompareOptions:
     """The actor's learning rate for all algorithms (default: each algorithm's own)."""
     critic_lr: float | None = None
     """The critics' learning rate for all algorithms (default: each algorithm's own)."""
+    critic_layer_norm: bool | None = None
+    """LayerNorm in the critics of all algorithms (default: each algorithm's own)."""
     evaluate_every: int = 10
     """Play the server's policy every so many rounds."""
     final_episodes: int = 20
@@ -301,7 +303,9 @@ def _compare(arguments: list[str]) -> None:
     if options.seeds < 1:
         raise FovaError(f"seeds is {options.seeds}, but must be at least 1.")
     shared: dict[str, Any] = {"hidden": options.hidden or None}
-    shared |= {name: getattr(options, name) for name in ("batch_size", "actor_lr", "critic_lr")}
+    shared |= {
+        name: getattr(options, name) for name in ("batch_size", "actor_lr", "critic_lr", "critic_layer_norm")
+    }
     run_fields = ("rounds", "local_steps", "evaluate_every", "final_episodes")
     plan = Plan(
         task=options.task,

@@ -143,6 +143,7 @@ class _Training:
 
     def __init__(self, config: Config, run: RunDirectory, federation: Federation, progress: Progress) -> None:
         runtime.prepare()
+        progress.status("setting up the networks")
         self.config, self.run, self.federation, self.progress = config, run, federation, progress
         identity = Normaliser.identity(federation.shapes.observation)
         self.normaliser = federation.normaliser() if config.run.normalise else identity

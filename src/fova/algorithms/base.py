@@ -152,7 +152,8 @@ class Algorithm(Protocol):
 class ActorCritic:
     """Networks, optimisers and messages of an actor-critic algorithm; a subclass brings its `step`."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}}
+    # The first is the default. Baselines were published without LayerNorm, which a fair comparison may grant them.
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"published": {}, "layer-norm": {"critic_layer_norm": True}}
 
     discount: float = 0.99
     """Gamma: how much a reward one step later counts."""

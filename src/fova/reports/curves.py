@@ -52,7 +52,7 @@ def draw_learning_curve(axes: Axes, metrics: Sequence[dict[str, Any]], behaviour
         axes.axhline(value, color=GREY, linewidth=0.8, alpha=0.6, label=None if i else "each client's data")
     axes.axhline(average, color=ORANGE, linestyle="--", linewidth=1.6, label="average of the clients' data")
     axes.set(xlabel="round", ylabel="return", title="Server's policy over training")
-    axes.legend(frameon=False, fontsize="small")
+    axes.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
     axes.spines[["top", "right"]].set_visible(False)
 
 

@@ -31,6 +31,8 @@ from fova.tasks.registry import Task
 # What the data depends on beside fova itself; Minari is not among them, as it only writes it down.
 SIMULATION = ("gymnasium", "mujoco", "numpy")
 
+ATTEMPTS = 10  # to put a dataset in its place while others do the same
+
 Progress = Callable[[int], None]  # told how many rows there are so far
 
 
@@ -52,9 +54,13 @@ def made(task: Task, quality: str, rows: int, seed: int = 0, progress: Progress 
     """The first `rows` transitions of a quality: from the store if it has them, else made and kept."""
     if rows < 1:
         raise FovaError(f"{rows} rows of {task.name}/{quality} were asked for, but at least 1 is needed.")
-    if task.recipe is None or importlib.util.find_spec("minari") is None:  # there is no way to keep it
-        return from_episodes(make_episodes(task, quality, rows, seed, progress))[:rows]
-    return sources.load(ensure(task, quality, rows, seed, progress).folder).transitions[:rows]
+    there = find(task, quality, seed) if _can_keep(task) else None
+    if there is not None and there.rows >= rows:
+        return sources.load(there.folder).transitions[:rows]
+    episodes = make_episodes(task, quality, rows, seed, progress)
+    if _can_keep(task):
+        _keep(episodes, task, quality, seed)
+    return from_episodes(episodes)[:rows]
 
 
 def ensure(task: Task, quality: str, rows: int, seed: int = 0, progress: Progress = lambda rows: None) -> Kept:
@@ -62,8 +68,11 @@ def ensure(task: Task, quality: str, rows: int, seed: int = 0, progress: Progres
     there = find(task, quality, seed)
     if there is not None and there.rows >= rows:
         return there
-    episodes = make_episodes(task, quality, rows, seed, progress)
-    return _keep(episodes, task, quality, seed)
+    return _keep(make_episodes(task, quality, rows, seed, progress), task, quality, seed)
+
+
+def _can_keep(task: Task) -> bool:
+    return task.recipe is not None and importlib.util.find_spec("minari") is not None
 
 
 def make_episodes(
@@ -139,13 +148,26 @@ def _keep(episodes: list[Episode], task: Task, quality: str, seed: int) -> Kept:
         with _minari_writes_to(scratch):
             written = minari_store.to_minari(episodes, dataset_id, task.action_low, task.action_high, metadata)
         final = store() / dataset_id
-        final.parent.mkdir(parents=True, exist_ok=True)
-        if final.exists():  # shorter, or by an older recipe
-            final.rename(scratch / "replaced")
-        written.rename(final)
+        _put(written, final, scratch / "replaced")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return Kept(folder=final, **facts)
+
+
+def _put(written: Path, final: Path, aside: Path) -> None:
+    """Move a dataset to its place, and what was there aside. Somebody else may be doing the same at this moment."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    aside.mkdir()
+    for attempt in range(ATTEMPTS):
+        if final.exists():  # shorter, or by an older recipe, or made meanwhile
+            final.rename(aside / str(attempt))
+        try:
+            written.rename(final)
+            return
+        except OSError:
+            if not final.exists():  # then nobody was quicker: it is the disk's fault
+                raise
+    raise FovaError(f"{final} is being written by others all the time. Try again when they are done.")
 
 
 def _read(folder: Path) -> Kept | None:
