@@ -142,6 +142,18 @@ def test_a_damaged_entry_says_what_to_do(hopper):
         datasets.made(hopper, "random", 20)
 
 
+def test_another_writer_may_be_quicker(hopper, tmp_path, monkeypatch):
+    """The other's dataset appears after we saw that the place was free: ours, of the same bytes, replaces it."""
+    ours, place = tmp_path / "ours", tmp_path / "store" / "place"
+    for folder, text in ((ours, "ours"), (place, "theirs")):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text(text)
+    answers = iter([False, True])
+    monkeypatch.setattr(datasets.Path, "exists", lambda path: next(answers))
+    datasets._put(ours, place, tmp_path / "aside")
+    assert (place / "file").read_text() == "ours"
+
+
 def test_an_interrupted_writer_leaves_nothing(hopper, monkeypatch):
     def fails(*arguments):
         raise KeyboardInterrupt

@@ -6,6 +6,7 @@ policies, another simulator) is made anew. Tasks that do not tell their recipe a
 Minari is not installed.
 """
 
+import errno
 import importlib.metadata
 import importlib.util
 import json
@@ -159,13 +160,13 @@ def _put(written: Path, final: Path, aside: Path) -> None:
     final.parent.mkdir(parents=True, exist_ok=True)
     aside.mkdir()
     for attempt in range(ATTEMPTS):
-        if final.exists():  # shorter, or by an older recipe, or made meanwhile
-            final.rename(aside / str(attempt))
         try:
+            if final.exists():  # shorter, or by an older recipe, or made meanwhile
+                final.rename(aside / str(attempt))
             written.rename(final)
             return
-        except OSError:
-            if not final.exists():  # then nobody was quicker: it is the disk's fault
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
                 raise
     raise FovaError(f"{final} is being written by others all the time. Try again when they are done.")
 
