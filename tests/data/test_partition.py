@@ -136,3 +136,9 @@ def test_the_summary_says_what_each_client_got():
     text = console.export_text()
     assert [word for word in text.split() if word in ("6", "2", "15.0", "5.0")] == ["6", "2", "15.0", "5.0"]
     assert "7.0" in text
+
+
+def test_an_episode_cut_short_does_not_count_in_the_mean():
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(summary({"cut": dataset([3, 3], returns=[10, 20])[:5]}))
+    assert "10.0" in console.export_text()

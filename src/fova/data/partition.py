@@ -129,14 +129,17 @@ def by_dirichlet(
 
 
 def summary(clients: Mapping[str, Transitions]) -> Table:
-    """One line per client: rows, episodes, mean and spread of the returns."""
+    """One line per client: rows, episodes, mean and spread of the returns of its whole episodes."""
     table = Table(title="clients")
     table.add_column("client")
     for column in ("rows", "episodes", "mean return", "spread"):
         table.add_column(column, justify="right")
     for name, data in clients.items():
         returns = data.episode_returns()
-        table.add_row(name, f"{len(data):,}", f"{len(returns):,}", f"{returns.mean():.1f}", f"{returns.std():.1f}")
+        episodes = len(returns)
+        if episodes > 1 and data.has_next_action[-1] > 0:  # the piece cuts its last episode short
+            returns = returns[:-1]
+        table.add_row(name, f"{len(data):,}", f"{episodes:,}", f"{returns.mean():.1f}", f"{returns.std():.1f}")
     return table
 
 
