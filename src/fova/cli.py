@@ -25,6 +25,7 @@ usage: fova COMMAND [options]        fova COMMAND --help explains a command
   fova compare ...                   several algorithms on the same data, in one table
   fova tasks                         the tasks that data can be made for
   fova data ...                      make, inspect, check and convert data
+  fova theory                        the paper's statements, checked on finite MDPs
 
 by example
 
@@ -374,6 +375,32 @@ class TasksOptions:
     """List the tasks, the data that can be made for each, and the reference scores."""
 
 
+@dataclass(frozen=True)
+class TheoryOptions:
+    """Check the paper's statements on random finite MDPs and print a verdict for each."""
+
+    mdps: int = 100
+    """Random MDPs to check each statement on."""
+    seed: int = 0
+    """Seed of the MDPs."""
+    output: Path = Path("runs/theory")
+    """Where the tables and pictures go."""
+
+
+def _theory(arguments: list[str]) -> None:
+    import tyro
+
+    from fova.theory.table import format_table, run
+
+    options = tyro.cli(TheoryOptions, prog="fova theory", args=arguments)
+    print(
+        format_table(
+            run(options.output, options.mdps, options.seed, lambda words: print(f"... {words}", flush=True))
+        )
+    )
+    print(f"tables and pictures  {options.output}")
+
+
 def _data(arguments: list[str]) -> None:
     from fova import cli_data
 
@@ -387,6 +414,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "evaluate": _evaluate,
     "demo": _demo,
     "tasks": _tasks,
+    "theory": _theory,
 }
 
 
