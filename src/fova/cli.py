@@ -113,7 +113,8 @@ class TrainOptions:
     task: str | None = None
     """What is being learned; see `fova tasks`. Without a task, clients are files and nothing is played."""
     clients: tuple[str, ...] = ()
-    """One entry per client: a quality of the task's data (expert, random, ...) or a data file."""
+    """One entry per client: a quality of the task's data (expert, random, ...) or a data file; 2-expert-2-random
+    stands for four."""
     size: int | None = None
     """Transitions of each client (default: 5000 of a quality, all of a file)."""
     config: Path | None = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fova import algorithms, training
-from fova.clients import ClientSpec
+from fova.clients import ClientSpec, complete
 from fova.config import Config, RunConfig, load_config
 from fova.errors import FovaError
 from fova.evaluation.statistics import Interval, bootstrap_mean
@@ -126,5 +126,5 @@ def _line(algorithm: str, mode: str, results: Sequence[dict[str, Any]], plan: Pl
         returns=[result["server"]["return"] for result in results],
         scores=None if None in scores else scores,
         client_returns=[sum(returns) / len(returns) for returns in own],
-        gradient_steps=rounds * local_steps * len(plan.clients),
+        gradient_steps=rounds * local_steps * len(complete(plan.clients)),
     )
