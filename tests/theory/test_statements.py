@@ -186,6 +186,7 @@ def test_verdicts_follow_from_the_margins() -> None:
     fine, broken, empty = Sides(0.0, 1.0), Sides(1.0, 0.0), Sides(0.0, 5.0, trivial=5.0)
     assert _verdict([fine, fine]) is Verdict.HOLDS
     assert _verdict([fine, broken]) is Verdict.FALSE
+    assert _verdict([fine, broken], kind="reading") is Verdict.FAILS
     assert _verdict([empty]) is Verdict.SAYS_NOTHING
     assert _verdict([fine], rests_on=("step",)) is Verdict.PROOF_FAILS
     assert _verdict([broken, fine], about="some world") is Verdict.SHOWN

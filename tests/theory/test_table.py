@@ -39,7 +39,9 @@ def test_everything_offered_instead_holds(rows: list[Row]) -> None:
 def test_known_verdicts(rows: list[Row]) -> None:
     assert _verdicts(rows, "eq:DVCQL", "printed") == {Verdict.HOLDS}
     assert _verdicts(rows, "thm (safe policy improvement)", "printed") == {Verdict.FALSE}
-    assert Verdict.FALSE in _verdicts(rows, "thm:convergence", "printed")
+    assert _verdicts(rows, "thm:convergence", "without its premise") == {Verdict.FAILS}
+    assert not _verdicts(rows, "thm:convergence", "printed")
+    assert _verdicts(rows, "lemma:improving", "printed") == {Verdict.HOLDS, Verdict.FALSE}
     assert Verdict.PROOF_FAILS in _verdicts(rows, "lemma:policy-improvement-local-convergence", "printed")
 
 

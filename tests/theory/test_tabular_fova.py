@@ -141,6 +141,16 @@ def test_relaxed_vote_splits_evenly_where_the_hard_vote_flips() -> None:
     assert np.abs(flipping[0] - flipping[1]).max() == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_small_steps_with_the_hard_vote_end_at_the_relaxed_vote(seed: int) -> None:
+    case = random_case(np.random.default_rng([5, seed]), discount=0.7)
+    behaviour, q = case.client.behaviour, np.zeros_like(case.policy)
+    for _ in range(3000):
+        voted = vote(q, case.candidates)
+        q = q + 0.01 * (vcql_step(case.model, q, voted, behaviour, case.alpha) - q)
+    np.testing.assert_allclose(expectation(vote(q, case.candidates), q), case.values, atol=0.02 * (1 + case.alpha))
+
+
 # --- Rounds -----------------------------------------------------------------------------------------------
 
 

@@ -404,6 +404,7 @@ STATEMENTS = (
         "eq:alpha",
         "the limit is finite: D > 0 in every state of the data",
         alpha_limit_is_finite,
+        kind="reading",
         counter_example=vote_for_behaviour,
     ),
 )

@@ -323,12 +323,14 @@ STATEMENTS = (
         "def:heterogeneity_measure",
         "clients with different MDPs: ||H_k||_F > 0",
         level_of_different_clients,
+        kind="reading",
         counter_example=mirror_worlds,
     ),
     Statement(
         "def:heterogeneity_measure",
         "||H_k||_F grows with how different the MDPs are (half way against all the way)",
         level_grows,
+        kind="reading",
         counter_example=mirror_worlds,
     ),
     Statement(

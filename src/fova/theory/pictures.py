@@ -31,7 +31,7 @@ def draw_all(directory: Path, seed: int, progress: Callable[[str], None]) -> Non
         ("vote", vote_against_pull),
     ):
         progress(f"drawing theory-{name}.png")
-        draw(seed).savefig(directory / f"theory-{name}.png", dpi=110)
+        draw(seed).savefig(directory / f"theory-{name}.png", dpi=90)
 
 
 def _figure(width: float = 9.0, height: float = 3.6) -> Figure:
@@ -48,7 +48,7 @@ def _band(axes: Axes, x: Array, samples: Array, colour: str, label: str) -> None
 # --- Underestimation against alpha ------------------------------------------------------------------------
 
 
-def underestimation_against_alpha(seed: int, cases: int = 40) -> Figure:
+def underestimation_against_alpha(seed: int, cases: int = 30) -> Figure:
     """Left: three ways to take the vote, without sampling error. Right: sampled data and the limits for alpha."""
     drawn = [random_case(np.random.default_rng([seed, i]), discount=0.8, clients=1) for i in range(cases)]
     figure = _figure()
@@ -125,7 +125,7 @@ def penalty_against_parameters(seed: int) -> Figure:
         yscale="log",
         xlabel="lambda",
         ylabel="beta",
-        title="B; right of the white line it says something",
+        title="B (white: 2 r_max / (1 - gamma))",
     )
     figure.colorbar(mesh, ax=left, label="log10 B")
 

@@ -51,8 +51,14 @@ class Verdict(StrEnum):
     SAYS_NOTHING = "holds, but the bound is never below the trivial one"
     PROOF_FAILS = "holds on all checked, though a step of the printed proof is false"
     FALSE = "false as printed"
+    FAILS = "does not hold"
     SHOWN = "shown"
     NOT_SHOWN = "not seen"
+
+
+# printed: the paper's own claim. proof step: one it uses on the way. reading: a loose sentence made a number.
+# without its premise: a conclusion whose condition no parameters were found to meet. instead: what we offer.
+Kind = Literal["printed", "proof step", "reading", "without its premise", "instead"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Statement:
     label: str  # the paper's LaTeX label, or a description where it has none
     claim: str
     check: Callable[[Case], Sides]
-    kind: Literal["printed", "proof step", "instead"] = "printed"
+    kind: Kind = "printed"
     counter_example: Callable[[], Case] | None = None
     about: Literal["every world", "some world"] = "every world"
     rests_on: tuple[str, ...] = ()  # claims of the proof steps that the printed proof uses
@@ -116,7 +122,7 @@ def _verdict(statement: Statement, sides: list[Sides], false_claims: Mapping[str
     if statement.about == "some world":
         return Verdict.SHOWN if any(side.holds for side in sides) else Verdict.NOT_SHOWN
     if not all(side.holds for side in sides):
-        return Verdict.FALSE
+        return Verdict.FALSE if statement.kind in ("printed", "proof step") else Verdict.FAILS
     if any(false_claims[claim] for claim in statement.rests_on):
         return Verdict.PROOF_FAILS
     if not any(side.informative for side in sides):

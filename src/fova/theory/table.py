@@ -112,7 +112,8 @@ def _by_topic(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _cells(row: Row) -> tuple[str, ...]:
     claim = row.claim if row.kind == "printed" else f"{row.kind}: {row.claim}"
-    return claim, str(row.checked), str(row.violated), _margin(row), row.finding
+    violated = "" if row.verdict in (Verdict.SHOWN, Verdict.NOT_SHOWN) else str(row.violated)
+    return claim, str(row.checked), violated, _margin(row), row.finding
 
 
 def _margin(row: Row) -> str:
