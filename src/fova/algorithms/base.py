@@ -232,7 +232,8 @@ def descend(learning_rate: float, parameters: T, gradient: T, moments: optax.Opt
 
 def clip_gradient(gradient: T, largest: float) -> T:
     """The gradient, scaled down to norm `largest` if it is longer."""
-    factor = jnp.minimum(1.0, largest / (optax.global_norm(gradient) + 1e-12))
+    norm = jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(gradient)))
+    factor = jnp.minimum(1.0, largest / (norm + 1e-12))
     return jax.tree.map(lambda leaf: factor * leaf, gradient)
 
 
