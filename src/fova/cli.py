@@ -384,7 +384,7 @@ class TheoryOptions:
     """Random MDPs to check each statement on."""
     seed: int = 0
     """Seed of the MDPs."""
-    output: Path = Path("runs/theory")
+    directory: Path = Path("runs/theory")
     """Where the tables and pictures go."""
 
 
@@ -396,10 +396,10 @@ def _theory(arguments: list[str]) -> None:
     options = tyro.cli(TheoryOptions, prog="fova theory", args=arguments)
     print(
         format_table(
-            run(options.output, options.mdps, options.seed, lambda words: print(f"... {words}", flush=True))
+            run(options.directory, options.mdps, options.seed, lambda words: print(f"... {words}", flush=True))
         )
     )
-    print(f"tables and pictures  {options.output}")
+    print(f"tables and pictures  {options.directory}")
 
 
 def _data(arguments: list[str]) -> None:
