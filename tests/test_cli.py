@@ -123,6 +123,8 @@ def test_bad_data_is_one_message_and_exit_code_two(fova_command, tmp_path, kind)
         (("train", "--resume", "nowhere"), "nowhere"),
         (("train", "--task", "maze2d-umaze", "--clients", "expert", "--rounds", "0"), "rounds"),
         (("train", "--wrong-flag", "1"), "wrong-flag"),
+        (("train", "--resume", "nowhere", "--rounds", "9"), "leave out --rounds"),
+        (("train", "--task", "maze2d-umaze", "--clients", "expert", "--size", "-5"), "size"),
         (("train", "--rounds", "many"), "rounds"),
         (("evaluate", "nowhere"), "nowhere"),
         (("evaluate", "nowhere", "--episodes", "0"), "episodes"),

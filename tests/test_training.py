@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def test_a_run_leaves_what_it_promises(finished):
     names = {path.name for path in finished.directory.iterdir()}
     assert names == {
         "config.toml", "clients.json", "metrics.jsonl", "timing.jsonl", "tensorboard", "checkpoints",
-        "policy.safetensors", "policy.json", "result.json",
+        "policy.safetensors", "policy.json", "result.json", ".lock",
     }  # fmt: skip
     metrics = RunDirectory.open(finished.directory).metrics()
     assert [entry["round"] for entry in metrics] == list(range(7))
@@ -95,8 +96,6 @@ def test_the_second_ctrl_c_stops_at_once():
 
 
 def test_what_was_logged_after_the_checkpoint_is_forgotten_on_resume(finished, tmp_path):
-    import shutil
-
     directory = tmp_path / "copy"
     shutil.copytree(finished.directory, directory)
     checkpoints(directory / "checkpoints")[-1].unlink()  # round 6 is gone: round 5 is the newest
@@ -110,6 +109,28 @@ def test_a_finished_run_resumes_to_itself(finished):
     before = contents(finished.directory)
     fova.resume(finished.directory, federation=federation())
     assert contents(finished.directory) == before
+
+
+def test_a_policy_lost_in_a_crash_after_the_last_checkpoint_is_written_on_resume(finished, tmp_path):
+    directory = tmp_path / "copy"
+    shutil.copytree(finished.directory, directory)
+    for name in ("policy.safetensors", "policy.json", "result.json"):
+        (directory / name).unlink()
+    fova.resume(directory, federation=federation())
+    assert contents(directory) == contents(finished.directory)
+
+
+def test_two_processes_cannot_train_the_same_run(finished):
+    with RunDirectory.open(finished.directory).lock(), pytest.raises(FovaError, match="Another process"):
+        fova.resume(finished.directory, federation=federation())
+
+
+def test_a_mistake_leaves_no_directory_and_an_empty_one_is_free(tmp_path):
+    with pytest.raises(FovaError, match="multiple of 2"):
+        fova.train(clients=federation(), directory=tmp_path / "x", algorithm="fed-td3bc", local_steps=3)
+    assert not (tmp_path / "x").exists()
+    (tmp_path / "empty").mkdir()
+    fova.train(clients=federation(), directory=tmp_path / "empty", **TINY)
 
 
 def test_policies_of_all_clients_can_be_had_again(finished):
@@ -143,7 +164,9 @@ def test_a_full_disk_loses_nothing(finished, tmp_path, monkeypatch):
 
 
 def test_unknown_settings_are_refused_before_anything_is_written(tmp_path):
-    for settings in ({"alhpa": 1.0}, {"rounds": 0}, {"rounds": "ten"}):
+    wrong = [{"alhpa": 1.0}, {"rounds": 0}, {"rounds": "ten"}, {"batch_size": 0}, {"hidden": (0,)}]
+    wrong += [{"participation": 2.0}, {"final_episodes": 0}, {"algorithm": "fed-td3bc", "policy_delay": 0}]
+    for settings in wrong:
         with pytest.raises(FovaError):
             fova.train(clients=federation(), directory=tmp_path / "never", **settings)
     assert not (tmp_path / "never").exists()

@@ -93,11 +93,17 @@ def _train(arguments: list[str]) -> None:
 
     console = Console()
     config, options = parse_train(arguments)
+    others = {a for a in arguments if a.startswith("--")} - {"--resume", "--quiet", "--plain"}
+    if options.resume and others:
+        raise FovaError(f"--resume takes its settings from the run; leave out {', '.join(sorted(others))}.")
     progress = choose(options.quiet, options.plain, console)
-    if options.resume:
-        result = training.resume(options.resume, progress)
-    else:
-        result = training.start(config, Path("runs") / options.name if options.name else None, progress)
+    try:
+        if options.resume:
+            result = training.resume(options.resume, progress)
+        else:
+            result = training.start(config, Path("runs") / options.name if options.name else None, progress)
+    finally:
+        progress.finish()  # gives the terminal its cursor back
     if not options.quiet:
         _show_result(result, console)
 
@@ -146,7 +152,9 @@ def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:
     early = _early(arguments, ("config", "algorithm", "preset"))
     file = read_toml(Path(early["config"])) if "config" in early else ConfigFile()
     algorithm = early.get("algorithm") or file.algorithm or "fova"
-    settings = algorithms.configure(algorithm, early.get("preset") or file.preset, **file.settings)
+    preset = early.get("preset")
+    written = file.settings | (algorithms.preset_values(algorithm, preset) if preset else {})
+    settings = algorithms.configure(algorithm, preset or file.preset, **written)
 
     flat = tyro.conf.arg(name="")
     command = make_dataclass(
@@ -186,7 +194,8 @@ def _show_result(result: "Result", console: Console) -> None:
     if result.policy is not None:
         console.print(f"policy   {result.directory / 'policy.safetensors'}", highlight=False)
     console.print(f"metrics  {result.directory / 'metrics.jsonl'}", highlight=False)
-    console.print(f"again    fova evaluate {result.directory}", highlight=False)
+    if result.server is not None:
+        console.print(f"again    fova evaluate {result.directory}", highlight=False)
 
 
 # --- fova evaluate ----------------------------------------------------------------------------------------
@@ -225,13 +234,14 @@ def _evaluate(arguments: list[str]) -> None:
     )
     if options.episodes < 1:
         raise FovaError(f"episodes is {options.episodes}, but must be at least 1.")
-    if options.clients:
+    without_server = options.run.is_dir() and not (options.run / "policy.safetensors").exists()
+    if options.clients or (without_server and (options.run / "checkpoints").is_dir()):
         from fova.training import policies_of
 
         policies = policies_of(options.run)
     else:
         policies = {"server": load_policy(options.run)}
-    task_name = options.task or policies["server"].facts.get("task")
+    task_name = options.task or next(iter(policies.values())).facts.get("task")
     if not task_name:
         raise FovaError(
             "This policy was trained without a task, so there is nothing to play. Name one with --task."

@@ -82,6 +82,12 @@ class Federation:
         if not specs:
             raise FovaError("No clients were given. Name them, for instance: --clients expert expert random random")
         specs = complete(specs)
+        for spec in specs:
+            if (spec.size is not None and spec.size < 2) or (spec.offset or 0) < 0:
+                raise FovaError(
+                    f"Client {spec.name!r} asks for size {spec.size} at offset {spec.offset or 0}; "
+                    "a size is at least 2 and an offset at least 0."
+                )
         loaded: dict[str, Transitions] = {}
         for source in dict.fromkeys(spec.data for spec in specs):
             tell(f"{source} data")
@@ -209,6 +215,8 @@ def action_bounds(size: int, bounds: tuple[ArrayLike, ArrayLike]) -> tuple[Float
                 f"{name} has {bound.size} numbers, but actions have {size}. Give one, or one per column."
             )
     low, high = (np.broadcast_to(bound, (size,)).copy() for bound in (low, high))
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise FovaError(f"Action bounds must be finite numbers, but are {low} and {high}.")
     if not (low < high).all():
         raise FovaError(f"action_low {low} must be below action_high {high} in every column.")
     return low, high

@@ -4,6 +4,7 @@ A comparison is a folder of ordinary runs. What is finished is kept, what was in
 command can be given again and again until it is done.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,8 @@ class Line:
 
     def to_json(self) -> dict[str, Any]:
         interval = self.interval()
-        return vars(self) | {"mean": interval.mean, "low": interval.low, "high": interval.high}
+        bounds = {} if math.isnan(interval.low) else {"low": interval.low, "high": interval.high}
+        return vars(self) | {"mean": interval.mean} | bounds
 
 
 @dataclass(frozen=True)

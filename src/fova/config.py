@@ -17,6 +17,8 @@ from fova.errors import FovaError, unknown
 from fova.federation import aggregation
 from fova.settings import fill
 
+LEAST = {"rounds": 1, "local_steps": 1, "cohort": 1, "evaluate_every": 0, "episodes": 1, "final_episodes": 1}
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -58,10 +60,12 @@ class RunConfig:
     """Save a checkpoint when so many seconds have passed since the last one; 0 saves after every round."""
 
     def __post_init__(self) -> None:
-        for name, least in {"rounds": 1, "local_steps": 1, "cohort": 1, "evaluate_every": 0, "episodes": 1}.items():
+        for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise FovaError(f"{name} is {getattr(self, name)}, but must be at least {least}.")
         aggregation.get(self.aggregation)
+        if not 0.0 < self.participation <= 1.0:
+            raise FovaError(f"participation is {self.participation}, but must be above 0 and at most 1.")
         if bool(self.action_low) != bool(self.action_high):
             raise FovaError("Give action_low and action_high together.")
 
@@ -110,6 +114,8 @@ def read_toml(path: Path) -> ConfigFile:
     for key in tables:
         if key not in ("task", "run", "algorithm", "client"):
             raise unknown(f"entry in {path}", key, ("task", "run", "algorithm", "client"))
+    if not isinstance(tables.get("task", ""), str):
+        raise FovaError(f"{path}: task is {tables['task']!r}, but must be a text: the name of a task.")
     run, settings = tables.get("run", {}), tables.get("algorithm", {})
     clients = tables.get("client", [])
     if not (isinstance(settings, dict) and isinstance(clients, list)):

@@ -10,8 +10,11 @@ policy.safetensors, policy.json     the server's policy
 result.json          the final evaluation; its presence says that the run is complete
 """
 
+import fcntl
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +24,38 @@ from fova.files import write_atomically
 
 
 class RunDirectory:
-    """The files of one run. Create a new one with `create`, continue one with `open`."""
+    """The files of one run. Make a new one with `create`, continue one with `open`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy.safetensors"
 
-    @staticmethod
-    def create(path: Path, config: Config) -> "RunDirectory":
-        """A new run directory; an existing path is refused, so that no run overwrites another."""
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
+    def insist_on_new(self) -> None:
+        """Refuse a path that is taken, so that no run overwrites another. An empty folder is not taken."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise FovaError(
-                f"{path} already exists. Continue that run with: fova train --resume {path}\n"
+                f"{self.path} already exists. Continue that run with: fova train --resume {self.path}\n"
                 "or choose another name with --name."
-            ) from None
-        run = RunDirectory(path)
-        write_atomically(path / "config.toml", config.to_toml().encode())
-        return run
+            )
+
+    def create(self, config: Config) -> None:
+        """Make the directory of a new run."""
+        self.insist_on_new()
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / "config.toml", config.to_toml().encode())
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from training the same run at the same time."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise FovaError(
+                    f"Another process is training {self.path}. Wait for it or stop it first."
+                ) from error
+            yield
 
     @staticmethod
     def open(path: Path) -> "RunDirectory":

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -66,6 +66,12 @@ def train(
     Further settings are those of `RunConfig` (rounds, local_steps, seed, ...) and of the algorithm (alpha, lam,
     hidden, ...). Files go to `directory`, by default a new one under `runs/`.
     """
+    if isinstance(clients, str):
+        raise FovaError(f"clients is the text {clients!r}, but must be a list, for instance [{clients!r}].")
+    if isinstance(clients, Federation):
+        if task is not None and clients.task is None:
+            clients = replace(clients, task=registry.get(task))
+        task = task or (clients.task.name if clients.task else None)
     run_fields = RunConfig.__dataclass_fields__
     config = Config(
         task=task,
@@ -83,13 +89,15 @@ def train(
 def start(
     config: Config, directory: Path | None, progress: Progress, federation: Federation | None = None
 ) -> Result:
-    """Train a new run. The data is built before the directory is made, so a typing error leaves no litter."""
-    federation = federation or _build(config, progress)
+    """Train a new run. Its directory is made when everything else stands, so a mistake leaves no litter."""
     if directory is None:
         stem = f"{Path(config.algorithm_name).stem}-{config.task or 'data'}"
         directory = free_name(stem, Path("runs"))
-    run = RunDirectory.create(directory, config)
-    return _Training(config, run, federation, progress).go()
+    run = RunDirectory(directory)
+    run.insist_on_new()
+    training = _Training(config, run, federation or _build(config, progress), progress)
+    run.create(config)
+    return training.go()
 
 
 def resume(directory: str | Path, progress: Progress | None = None, federation: Federation | None = None) -> Result:
@@ -162,6 +170,10 @@ class _Training:
         )
 
     def go(self) -> Result:
+        with self.run.lock():
+            return self._go()
+
+    def _go(self) -> Result:
         state = self._first_state()
         first, rounds = state.round, self.config.run.rounds
         saved = time.monotonic()
@@ -248,10 +260,12 @@ class _Training:
         played: dict[str, Rollouts] = {}
         if self.federation.task is not None:
             played = self._play(state, self.config.run.final_episodes, clients=True)
+        policy = self.server_policy(state) if self.together else None
+        if policy is not None:  # again: a kill may have come between the last checkpoint and its policy
+            policy.save(self.run.policy)
         self.run.write_json("result.json", {name: rollouts.to_json() for name, rollouts in played.items()})
         server = played.pop("server", None)
         self.progress.finish()
-        policy = self.server_policy(state) if self.together else None
         return Result(self.run.path, policy, server, played)
 
     # --- Policies ---

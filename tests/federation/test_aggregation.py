@@ -48,6 +48,11 @@ def test_krum_takes_a_submission_from_the_crowd():
     assert float(jnp.abs(chosen).max()) < 1.0
 
 
+def test_krum_with_one_client_left_takes_it_and_not_the_rejected_one():
+    two = Submission({"w": jnp.array([[jnp.nan, jnp.nan], [1.0, 2.0]])}, jnp.array([-jnp.inf, 0.0]), {})
+    np.testing.assert_allclose(krum(two)["w"], [1.0, 2.0])
+
+
 @pytest.mark.parametrize("name", AGGREGATIONS)
 def test_rejected_rubbish_never_counts(name):
     assert np.isfinite(combined(name)).all()
@@ -70,3 +75,8 @@ def test_nothing_is_finite_when_everybody_is_rejected():
 def test_an_unknown_aggregation_is_named():
     with pytest.raises(FovaError, match="'median'"):
         get("medain")
+
+
+def test_weighing_by_value_needs_critics():
+    with pytest.raises(FovaError, match="needs critics"):
+        weigh(get("value"), Submission({"w": VALUES}, LOG_WEIGHT, {"rows": METRICS["rows"]}))

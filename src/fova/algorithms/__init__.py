@@ -31,14 +31,18 @@ def get(name: str) -> type:
     return by_name()[name]
 
 
-def configure(name: str, preset: str | None = None, **overrides: Any) -> Any:
+def configure(name: str, preset: str | None = None, /, **overrides: Any) -> Any:
     """An algorithm ready to run: the preset's values (the first preset by default), then the overrides."""
-    algorithm = get(name)
-    presets: dict[str, dict[str, Any]] = getattr(algorithm, "presets", {"default": {}})
+    return fill(get(name), {**preset_values(name, preset), **overrides}, f"of {name}")
+
+
+def preset_values(name: str, preset: str | None = None) -> dict[str, Any]:
+    """What a preset of an algorithm sets; the first one by default."""
+    presets: dict[str, dict[str, Any]] = getattr(get(name), "presets", {"default": {}})
     chosen = preset if preset is not None else next(iter(presets))
     if chosen not in presets:
         raise unknown(f"preset of {name}", chosen, presets)
-    return fill(algorithm, {**presets[chosen], **overrides}, f"of {name}")
+    return presets[chosen]
 
 
 def _algorithms_in(module: ModuleType) -> dict[str, type]:

@@ -25,6 +25,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy.typing import NDArray
 
+from fova.errors import FovaError
 from fova.networks import ActorKind, Initialisation, Shapes, TwinCritic, distance, make_actor
 
 T = TypeVar("T")
@@ -180,6 +181,13 @@ class ActorCritic:
     """How strongly the server favours clients whose policy their own critics rate highly: weights
     softmax(value_weight * mean Q(s, pi_k(s))). 0 is the plain mean."""
 
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "stride"):
+            if getattr(self, name) < 1:
+                raise FovaError(f"{name} is {getattr(self, name)}, but must be at least 1.")
+        if not self.hidden or min(self.hidden) < 1:
+            raise FovaError(f"hidden is {self.hidden}, but needs at least one layer, each at least 1 wide.")
+
     @property
     def stride(self) -> int:
         return 1
@@ -207,7 +215,8 @@ class ActorCritic:
         log_weight = jnp.zeros(())
         if learner.critic is not None:
             metrics["value"] = learner.critic(states, policy.mode()).min(axis=0).mean()
-            log_weight = self.value_weight * metrics["value"]
+            if self.value_weight:
+                log_weight = self.value_weight * metrics["value"]
         return learner, Submission(Broadcast(learner.actor, learner.critic), log_weight, metrics)
 
     def aggregate(self, submissions: Submission) -> Broadcast:

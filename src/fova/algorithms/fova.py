@@ -189,7 +189,8 @@ class Fova(ActorCritic):
     awr: bool = True
     """Weigh the imitation by advantage. Without it (ablation) w = 1: plain behaviour cloning."""
     continual: float = 0.0
-    """alpha_2: pull of Q towards the Q frozen when the data last changed. 0 switches it off."""
+    """alpha_2: pull of Q towards the Q frozen when the data last changed (`Simulation.data_changed`); 0 is off. A
+    run whose data never changes has nothing to be pulled to."""
 
     def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
         learner = super().init(key, shapes)

@@ -17,6 +17,8 @@ from fova.tasks.registry import Task
 
 # Evaluation episodes never share a seed with generated data, which counts up from 0.
 EVALUATION_SEED = 1_000_003
+# Environments alive at the same time; each takes about a megabyte.
+MOST_ENVIRONMENTS = 512
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,12 @@ def play(
     keep_trajectories: int = 0,
 ) -> dict[str, Rollouts]:
     """Play each policy for some episodes with its best (not sampled) actions."""
+    at_once = max(1, MOST_ENVIRONMENTS // episodes)
+    if len(policies) > at_once:  # large federations, a group of policies at a time
+        names = list(policies)
+        groups = [names[start : start + at_once] for start in range(0, len(names), at_once)]
+        parts = [play({n: policies[n] for n in group}, task, episodes, seed, keep_trajectories) for group in groups]
+        return {name: rollouts for part in parts for name, rollouts in part.items()}
     players = stack(list(policies.values()))
     environments = [[task.make() for _ in range(episodes)] for _ in policies]
     returns = np.zeros((len(policies), episodes))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from fova.algorithms.base import Submission, replace
-from fova.errors import unknown
+from fova.errors import FovaError, unknown
 
 
 class Aggregation(NamedTuple):
@@ -44,6 +44,8 @@ def by_size(submissions: Submission) -> Float[Array, " clients"]:
 
 def by_value(submissions: Submission) -> Float[Array, " clients"]:
     """softmax(0.1 * estimated value), as FEDORA does."""
+    if "value" not in submissions.metrics:
+        raise FovaError("Aggregation by value needs critics, and this algorithm has none. Choose uniform or size.")
     return 0.1 * submissions.metrics["value"]
 
 
@@ -90,7 +92,8 @@ def krum(submissions: Submission, attackers: float = 0.2) -> Any:
     squares = jnp.square(flat[:, None] - flat[None]).sum(axis=-1)
     strangers = here[:, None] & here[None] & ~jnp.eye(len(flat), dtype=bool)
     nearest = jnp.sort(jnp.where(strangers, squares, jnp.inf), axis=1)
-    neighbours = jnp.maximum(1, count - jnp.ceil(attackers * count).astype(jnp.int32) - 2)
+    wanted = jnp.maximum(1, count - jnp.ceil(attackers * count).astype(jnp.int32) - 2)
+    neighbours = jnp.minimum(wanted, count - 1)  # somebody left alone has none, and is chosen
     score = jnp.where(jnp.arange(len(flat)) < neighbours, nearest, 0.0).sum(axis=1)
     best = jnp.argmin(jnp.where(here, score, jnp.inf))
     return jax.tree.map(lambda leaf: leaf[best], submissions.parameters)
