@@ -1,5 +1,6 @@
 """The command line: wiring only. Each command is one function; heavy parts are imported when it runs."""
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass, replace
@@ -148,7 +149,7 @@ def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:
     from fova.config import Config, ConfigFile, RunConfig, read_toml
     from fova.settings import fill
 
-    arguments = ["--lam" if a == "--lambda" else a for a in arguments]  # `lambda` cannot name a Python field
+    arguments = [re.sub(r"^--lambda(?==|$)", "--lam", a) for a in arguments]  # `lambda` cannot name a Python field
     early = _early(arguments, ("config", "algorithm", "preset"))
     file = read_toml(Path(early["config"])) if "config" in early else ConfigFile()
     algorithm = early.get("algorithm") or file.algorithm or "fova"

@@ -46,9 +46,10 @@ def rollouts_table(played: Mapping[str, Rollouts], behaviour: Mapping[str, float
 def tasks_table() -> Table:
     """Every task with what can be made for it and its reference scores."""
     table = Table(title="tasks")
-    for column in ("task", "observation", "action", "time limit", "data that can be made", "random", "expert"):
+    for column in ("task", "obs", "act", "steps", "data that can be made", "random", "expert"):
         numeric = column not in ("task", "data that can be made")
-        table.add_column(column, justify="right" if numeric else "left")
+        # names are there to be copied: they are never cut
+        table.add_column(column, justify="right" if numeric else "left", no_wrap=column == "task", overflow="fold")
     for name in registry.names():
         task = registry.get(name)
         scores = ["" if s is None else f"{s:.1f}" for s in (task.random_score, task.expert_score)]
