@@ -31,7 +31,7 @@ def get(name: str) -> type:
     return by_name()[name]
 
 
-def configure(name: str, preset: str | None = None, /, **overrides: Any) -> Any:
+def configure(name: str, /, preset: str | None = None, **overrides: Any) -> Any:
     """An algorithm ready to run: the preset's values (the first preset by default), then the overrides."""
     return fill(get(name), {**preset_values(name, preset), **overrides}, f"of {name}")
 
