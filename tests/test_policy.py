@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fova.data.normalise import client_sums, combine
 from fova.errors import FovaError
 from fova.networks import Shapes, make_actor
 from fova.policy import from_actor, load_policy, stack
@@ -23,6 +24,19 @@ def test_numpy_policy_equals_the_actor_in_its_frame(kind, layer_norm):
     actor, policy = make(kind, layer_norm)
     inner = np.asarray(actor(jnp.asarray((OBSERVATIONS - MEAN) / STD)).mode())
     np.testing.assert_allclose(policy(OBSERVATIONS), LOW + (inner + 1) / 2 * (HIGH - LOW), rtol=1e-4, atol=1e-5)
+
+
+def test_a_saved_policy_sees_a_column_of_tiny_scale_as_the_actor_did(tmp_path):
+    raw = OBSERVATIONS * np.float32([1.0, 1e-6, 0.0]) + np.float32([0.0, 3e-6, 5.0])
+    normaliser = combine([client_sums(raw)])
+    actor, _ = make()
+    from_actor(actor, normaliser.mean, normaliser.std, LOW, HIGH).save(tmp_path / "policy.safetensors")
+    seen = normaliser(raw)
+    np.testing.assert_allclose(seen.std(axis=0), [1, 1, 0], atol=1e-5)
+    inner = np.asarray(actor(jnp.asarray(seen)).mode())
+    np.testing.assert_allclose(
+        load_policy(tmp_path)(raw), LOW + (inner + 1) / 2 * (HIGH - LOW), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_single_observations_and_any_leading_axes():

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from fova.data.transitions import Floats
 
-# Added to every standard deviation, so that a column that never changes does not divide by zero.
-SMALLEST_SPREAD = 1e-3
+# A column whose spread is a smaller share of its size than this is taken for one that never changes: so little is
+# what rounding leaves in single precision.
+LEAST_VARIATION = 1e-6
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,10 @@ class Sums:
 
 @dataclass(frozen=True)
 class Normaliser:
-    """(observation - mean) / std, column by column."""
+    """(observation - mean) / std, column by column: unit variance, whatever a column's scale.
+
+    A column that never changes is shifted only: std is 1 there.
+    """
 
     mean: Floats
     std: Floats
@@ -51,6 +55,7 @@ def combine(sums: Iterable[Sums]) -> Normaliser:
     sums = list(sums)
     count = sum(s.count for s in sums)
     mean = sum((s.total for s in sums), np.zeros(())) / count
-    variance = sum((s.squares for s in sums), np.zeros(())) / count - mean**2
-    std = np.sqrt(np.maximum(variance, 0.0)) + SMALLEST_SPREAD
-    return Normaliser(mean.astype(np.float32), std.astype(np.float32))
+    square = sum((s.squares for s in sums), np.zeros(())) / count
+    std = np.sqrt(np.maximum(square - mean**2, 0.0))
+    varies = (std > LEAST_VARIATION * np.sqrt(square)) & (std > np.finfo(np.float32).tiny)
+    return Normaliser(mean.astype(np.float32), np.where(varies, std, 1.0).astype(np.float32))
