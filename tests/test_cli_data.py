@@ -36,7 +36,7 @@ def test_list_shows_what_was_made_and_what_can_be(capsys):
     said(capsys, "make", "maze2d-umaze/random", "--size", 300)
     text = said(capsys, "list")
     assert "maze2d-umaze/random" in text
-    assert "can be made: maze2d-umaze/{expert,noisy,undirected,random}" in text
+    assert "can be made: maze2d-umaze/{expert,noisy,undirected,near,far,random}" in text
 
 
 def test_inspect_a_file_and_made_data(capsys, tmp_path):

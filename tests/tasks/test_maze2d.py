@@ -40,7 +40,7 @@ def test_six_tasks_with_d4rls_scores():
     kinds = ("umaze", "medium", "large")
     assert sorted(mazes) == sorted(f"maze2d-{kind}{suffix}" for kind in kinds for suffix in ("", "-dense"))
     task = registry.get("maze2d-large")
-    assert task.qualities == ("expert", "noisy", "undirected", "random")
+    assert task.qualities == ("expert", "noisy", "undirected", "near", "far", "random")
     assert task.shapes == (4, 2)
     assert task.normalised_score(6.7) == 0.0
     assert task.normalised_score(273.99) == 100.0

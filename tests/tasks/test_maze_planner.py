@@ -12,7 +12,7 @@ from fova.errors import FovaError
 from fova.tasks import registry
 from fova.tasks.maze2d import LARGE, MEDIUM, UMAZE, Maze, maze_task
 from fova.tasks.maze_environment import MazeEnvironment
-from fova.tasks.maze_planner import WaypointController, shortest_path, undirected_trajectory
+from fova.tasks.maze_planner import WaypointController, nearer_half, shortest_path, undirected_trajectory
 
 QUALITIES = ("expert", "noisy", "undirected", "random")
 
@@ -219,6 +219,25 @@ def test_undirected_data_visits_the_whole_maze():
     assert visited == set(UMAZE.cells)
     assert repeats(episode) == repeats(trajectory) == []
     assert trajectory.rewards == pytest.approx(rewards_of(trajectory.observations[1:]), rel=1e-5)
+
+
+def test_the_nearer_half_of_the_maze_by_hand():
+    assert nearer_half(UMAZE) == {(1, 1), (1, 2), (1, 3), (2, 3)}  # of seven cells in a row, the middle one counts
+
+
+@pytest.mark.parametrize("quality", ["near", "far"])
+def test_near_and_far_data_stay_in_their_half_until_the_last_step(quality):
+    near = nearer_half(UMAZE)
+    part = near if quality == "near" else set(UMAZE.cells) - near
+    episodes = make("maze2d-umaze", quality, 6)
+    assert any(len(episode) > 20 for episode in episodes)
+    for episode in episodes:
+        cells = [UMAZE.cell_at(x, y) for x, y in episode.observations[:, :2].tolist()]
+        assert set(cells[:-1]) <= part
+    last_cells = {UMAZE.cell_at(*e.observations[-1, :2].tolist()) for e in episodes}
+    assert last_cells - part, "some drive leads out of the part"
+    if quality == "far":
+        assert all(episode.rewards.max() == 0 for episode in episodes)
 
 
 def test_d4rl_compatible_rows_repeat_at_a_change_of_target_and_pay_for_the_observation_acted_in():

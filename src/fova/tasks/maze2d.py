@@ -29,7 +29,7 @@ Cell = tuple[int, int]  # (row, column)
 BALL_OFFSET = 0.2
 BALL_RADIUS = 0.1
 GOAL_RADIUS = 0.5
-QUALITIES = ("expert", "noisy", "undirected", "random")
+QUALITIES = ("expert", "noisy", "undirected", "near", "far", "random")
 RECIPE = 1  # raise it when the data changes, so that data kept from before is made anew
 
 

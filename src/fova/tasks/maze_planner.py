@@ -13,6 +13,7 @@ Every random number comes from the generator passed in.
 """
 
 import functools
+import itertools
 import math
 import zlib
 from collections import deque
@@ -99,12 +100,14 @@ class WaypointController:
 
 
 def episodes(task: MazeTask, quality: str, first_episode: int, seed: int) -> Iterator[Episode]:
-    """Episodes of full length, for ever, from number `first_episode` on. All end by truncation.
+    """Episodes for ever, from number `first_episode` on. All end by truncation, near and far ones early.
 
     - expert: the planner to the goal, planned anew in every episode;
     - noisy: the same with Gaussian noise on the actions;
     - undirected: D4RL's own kind: one random target after another, rewards for the fixed goal. Every episode
       starts from its own reset (D4RL's is one endless trajectory), so that each can be made without the others;
+    - near, far: stretches of undirected driving within the half of the maze that is nearer to the goal, and within
+      the other half. Each knows a part of the way: clients with such data need one another;
     - random: uniform actions.
 
     Episode i depends on task, quality, seed and i alone.
@@ -142,6 +145,39 @@ def _undirected_episode(environment: MazeEnvironment, rng: np.random.Generator) 
     return undirected_trajectory(environment, environment.maze.time_limit, rng)
 
 
+def _near_episode(environment: MazeEnvironment, rng: np.random.Generator) -> Episode:
+    return _longest_stretch(environment, rng, nearer_half(environment.maze))
+
+
+def _far_episode(environment: MazeEnvironment, rng: np.random.Generator) -> Episode:
+    return _longest_stretch(environment, rng, set(environment.maze.cells) - nearer_half(environment.maze))
+
+
+def nearer_half(maze: Maze) -> set[Cell]:
+    """The cells with the shortest ways to the goal, half of all (the middle one included)."""
+    by_distance = sorted(maze.cells, key=lambda cell: len(shortest_path(maze, cell, maze.goal)))
+    return set(by_distance[: (len(by_distance) + 1) // 2])
+
+
+def _longest_stretch(environment: MazeEnvironment, rng: np.random.Generator, part: set[Cell]) -> Episode:
+    """The longest unbroken drive through a part of the maze; its last step may lead out."""
+    whole = undirected_trajectory(environment, environment.maze.time_limit, rng)
+    inside = [environment.maze.cell_at(x, y) in part for x, y in whole.observations[:-1, :2]]
+    stretches = [
+        [t for t, _ in steps] for within, steps in itertools.groupby(enumerate(inside), lambda s: s[1]) if within
+    ]
+    if not stretches:  # the ball never came there
+        return _longest_stretch(environment, rng, part)
+    longest = max(stretches, key=len)
+    first, last = longest[0], longest[-1]
+    return Episode(
+        whole.observations[first : last + 2],
+        whole.actions[first : last + 1],
+        whole.rewards[first : last + 1],
+        terminated=False,
+    )
+
+
 def _random_episode(environment: MazeEnvironment, rng: np.random.Generator) -> Episode:
     observation = _start(environment, rng)
     pushes = iter(rng.uniform(-1.0, 1.0, (environment.maze.time_limit, 2)).astype(np.float32))
@@ -152,6 +188,8 @@ _EPISODE_OF: dict[str, Callable[[MazeEnvironment, np.random.Generator], Episode]
     "expert": _expert_episode,
     "noisy": _noisy_episode,
     "undirected": _undirected_episode,
+    "near": _near_episode,
+    "far": _far_episode,
     "random": _random_episode,
 }
 
