@@ -4,12 +4,10 @@ A round is: receive the broadcast, a scan of local steps vmapped over clients, s
 inside one compiled function. Larger federations go through that function in cohorts, so memory on the device
 is bounded by the cohort; what clients carry between rounds rests in host memory.
 
-All randomness is derived from (seed, round, the client's name, step). So a run continues from a checkpoint as
-if it had never stopped, and a client draws the same batches wherever it stands in the list.
+What happens in a round, and its randomness, is in `rounds.py`; this engine brings the clients to it.
 """
 
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,14 +17,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy.typing import NDArray
 
-from fova.algorithms.base import Algorithm, Batch, Data, Submission, pack, replace, weighted_mean
+from fova.algorithms.base import Algorithm, Batch, Data, pack, weighted_mean
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
-from fova.federation.aggregation import AGGREGATIONS, Aggregation, weigh
+from fova.federation import rounds
+from fova.federation.aggregation import AGGREGATIONS, Aggregation
+from fova.federation.wire import PLAIN, Envelope
 from fova.networks import Shapes
-
-# Each use of randomness has a stream of its own.
-_INIT, _PARTICIPATION, _CLIENTS = range(3)
 
 
 class State(NamedTuple):
@@ -59,6 +56,7 @@ class Simulation:
         participation: float = 1.0,
         cohort: int = 64,
         aggregation: Aggregation = AGGREGATIONS["algorithm"],
+        envelope: Envelope = PLAIN,
         together: bool = True,
     ) -> None:
         """`together=False` never aggregates: every client goes its own way (the reference line "local only")."""
@@ -78,6 +76,7 @@ class Simulation:
         self.participants = max(1, round(participation * len(clients)))
         self.cohort = min(cohort, self.participants)
         self.aggregation = aggregation if together else None
+        self.envelope = envelope
         self.together = together
         if aggregation.whole_rounds and self.cohort < self.participants:
             raise FovaError(
@@ -85,7 +84,7 @@ class Simulation:
                 f"cohort holds {self.cohort}. Raise --cohort to {self.participants}."
             )
         self._key = jax.random.key(seed)
-        self._identities = np.array([zlib.crc32(name.encode()) for name in self.names], np.uint32)
+        self._identities = np.array([rounds.identity(name) for name in self.names], np.uint32)
         self.set_data(clients)
 
     def set_data(self, clients: Mapping[str, Transitions]) -> None:
@@ -100,8 +99,8 @@ class Simulation:
 
     def start(self) -> State:
         """The state before the first round: every client has the same networks."""
-        key = jax.random.fold_in(self._key, _INIT)
-        learner, broadcast = first_message(self.algorithm, self.shapes, key, self._stacked((0,)))
+        key = rounds.init_key(self._key)
+        learner, broadcast = rounds.first_message(self.algorithm, self.shapes, key, self._stacked((0,)))
         clients = len(self.names)
         learners, broadcasts = (
             jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], clients, axis=0), tree)
@@ -127,11 +126,13 @@ class Simulation:
             learners, broadcast, total, finite, metrics = cohort_round(
                 self.algorithm,
                 self.aggregation,
+                self.envelope,
                 self.local_steps,
                 _rows(state.learners, filled),
                 state.broadcast if self.together else _rows(state.broadcast, filled),
                 self._stacked(tuple(filled)),
-                self._client_keys(state.round, filled),
+                self._keys(rounds.client_key, state.round, filled),
+                self._keys(rounds.envelope_key, state.round, filled),
                 np.arange(self.cohort) < len(members),
             )
             # A client whose submission was rejected goes on from where it was before the round.
@@ -155,13 +156,11 @@ class Simulation:
     def _choose(self, round_number: int) -> list[int]:
         if self.participants == len(self.names):
             return list(range(len(self.names)))
-        key = jax.random.fold_in(jax.random.fold_in(self._key, _PARTICIPATION), round_number)
-        order = jax.random.permutation(key, len(self.names))
+        order = jax.random.permutation(rounds.participation_key(self._key, round_number), len(self.names))
         return sorted(int(i) for i in order[: self.participants])
 
-    def _client_keys(self, round_number: int, members: Sequence[int]) -> PRNGKeyArray:
-        key = jax.random.fold_in(jax.random.fold_in(self._key, _CLIENTS), round_number)
-        return jax.vmap(partial(jax.random.fold_in, key))(self._identities[list(members)])
+    def _keys(self, derive: Callable[..., PRNGKeyArray], number: int, members: Sequence[int]) -> PRNGKeyArray:
+        return jax.vmap(partial(derive, self._key, number))(self._identities[list(members)])
 
     def _stacked(self, members: tuple[int, ...]) -> Data:
         if self._device_data is None or self._device_data[0] != members:
@@ -195,54 +194,32 @@ def _write_rows(stacked: Any, rows: Sequence[int], new: Any, new_rows: NDArray[n
         old_leaf[list(rows)] = np.asarray(new_leaf)[new_rows]
 
 
-@partial(jax.jit, static_argnames=("algorithm", "shapes"))
-def first_message(algorithm: Any, shapes: Shapes, key: PRNGKeyArray, data: Data) -> tuple[Any, Any]:
-    """A fresh learner, and the broadcast of a server that has only ever heard of it."""
-    learner = algorithm.init(key, shapes)
-    alone = jax.tree.map(lambda leaf: leaf[None], learner)
-    _, submission = jax.vmap(algorithm.submit, (0, None, 0))(alone, learner, data)
-    return learner, algorithm.aggregate(submission)
-
-
-@partial(jax.jit, static_argnames=("algorithm", "aggregation", "local_steps"), donate_argnames=("learners",))
+@partial(
+    jax.jit, static_argnames=("algorithm", "aggregation", "envelope", "local_steps"), donate_argnames=("learners",)
+)
 def cohort_round(
     algorithm: Any,
     aggregation: Aggregation | None,
+    envelope: Envelope,
     local_steps: int,
     learners: Any,
     broadcast: Any,
     data: Data,
     keys: PRNGKeyArray,
+    envelope_keys: PRNGKeyArray,
     present: Bool[Array, " clients"],
 ) -> tuple[Any, Any, Float[Array, ""], Bool[Array, " clients"], dict[str, Float[Array, " clients"]]]:
-    """Receive, local steps, submit, aggregate: a whole round of one cohort, compiled.
+    """A whole round of one cohort, compiled: every client's part, and the server's.
 
     Without an aggregation nobody hears of anybody: each client has its own broadcast and gets back what it sent.
     """
     own = 0 if aggregation is None else None  # where a broadcast has its axis of clients
-    learners = jax.vmap(algorithm.receive, (0, own))(learners, broadcast)
-    stride = algorithm.stride
-
-    def client_step(learner: Any, message: Any, rows: Data, key: PRNGKeyArray, number: Any) -> tuple[Any, Any]:
-        batch_key, step_key = jax.random.split(jax.random.fold_in(key, number))
-        return algorithm.step(learner, message, rows.sample(batch_key, stride * algorithm.batch_size), step_key)
-
-    def all_clients_step(learners: Any, number: Any) -> tuple[Any, Any]:
-        return jax.vmap(client_step, (0, own, 0, 0, None))(learners, broadcast, data, keys, number)
-
-    learners, history = jax.lax.scan(all_clients_step, learners, jnp.arange(local_steps // stride))
-    learners, submissions = jax.vmap(algorithm.submit, (0, own, 0))(learners, broadcast, data)
-    finite = all_finite(submissions)
-    submissions = replace(submissions, log_weight=jnp.where(present & finite, submissions.log_weight, -jnp.inf))
-    metrics = {name: values.mean(axis=0) for name, values in history.items()} | submissions.metrics
+    local_round = partial(rounds.local_round, algorithm, local_steps)
+    learners, submissions = jax.vmap(local_round, (0, own, 0, 0))(learners, broadcast, data, keys)
+    sent = jax.vmap(envelope.encode, (0, own, 0))(submissions, broadcast, envelope_keys)
+    submissions = rounds.open_all(envelope, sent, broadcast, own)
+    finite = rounds.all_finite(submissions)
     if aggregation is None:
-        return learners, submissions.parameters, jnp.zeros(()), finite, metrics
-    submissions = weigh(aggregation, submissions)
-    merged = (aggregation.combine or algorithm.aggregate)(submissions)
-    return learners, merged, jax.nn.logsumexp(submissions.log_weight), finite, metrics
-
-
-def all_finite(submissions: Submission) -> Bool[Array, " clients"]:
-    """Which clients sent nothing but finite numbers."""
-    leaves = jax.tree.leaves((submissions.parameters, submissions.log_weight))
-    return jnp.stack([jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]).all(axis=0)
+        return learners, submissions.parameters, jnp.zeros(()), finite, submissions.metrics
+    merged, total = rounds.merge(algorithm, aggregation, submissions, present & finite)
+    return learners, merged, total, finite, submissions.metrics

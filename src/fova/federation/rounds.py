@@ -1,0 +1,104 @@
+"""What happens in a round, at a client and at the server, and where its randomness comes from.
+
+Every engine calls these functions and adds none of its own, so the same seed gives the same parameters whether the
+clients share one machine or a network. Pure functions of arrays: no file, network or clock here.
+
+All randomness is derived from (seed, round, the client's name, step): a client draws the same batches wherever it
+stands in the list, and a run continues as if it had never stopped.
+"""
+
+import zlib
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from fova.algorithms.base import Data, Submission, replace
+from fova.federation.aggregation import Aggregation, weigh
+from fova.federation.wire import Envelope
+from fova.networks import Shapes
+
+# --- Keys -------------------------------------------------------------------------------------------------
+
+# Each use of randomness has a stream of its own.
+_INIT, _PARTICIPATION, _CLIENTS, _ENVELOPES = range(4)
+
+
+def init_key(root: PRNGKeyArray) -> PRNGKeyArray:
+    """For the networks that everybody starts from. `root` is the seed's key, here as below."""
+    return jax.random.fold_in(root, _INIT)
+
+
+def participation_key(root: PRNGKeyArray, round_number: int) -> PRNGKeyArray:
+    """For the choice of who takes part in a round."""
+    return jax.random.fold_in(jax.random.fold_in(root, _PARTICIPATION), round_number)
+
+
+def client_key(root: PRNGKeyArray, round_number: int, client: Any) -> PRNGKeyArray:
+    """For the local steps of a client (an `identity`) in a round."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(root, _CLIENTS), round_number), client)
+
+
+def envelope_key(root: PRNGKeyArray, round_number: int, client: Any) -> PRNGKeyArray:
+    """For the envelope of a simulated client's submission; a real client takes a secret key instead."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(root, _ENVELOPES), round_number), client)
+
+
+def identity(name: str) -> int:
+    """The number that stands for a client in its keys."""
+    return zlib.crc32(name.encode())
+
+
+# --- A client's part --------------------------------------------------------------------------------------
+
+
+def local_round(
+    algorithm: Any, local_steps: int, learner: Any, broadcast: Any, data: Data, key: PRNGKeyArray
+) -> tuple[Any, Submission]:
+    """Receive, local steps, submit. Metrics of the steps are their means over the round."""
+    stride = algorithm.stride
+
+    def step(learner: Any, number: Any) -> tuple[Any, Any]:
+        batch_key, step_key = jax.random.split(jax.random.fold_in(key, number))
+        batch = data.sample(batch_key, stride * algorithm.batch_size)
+        return algorithm.step(learner, broadcast, batch, step_key)
+
+    learner, history = jax.lax.scan(step, algorithm.receive(learner, broadcast), jnp.arange(local_steps // stride))
+    learner, submission = algorithm.submit(learner, broadcast, data)
+    means = {name: values.mean(axis=0) for name, values in history.items()}
+    return learner, Submission(submission.parameters, submission.log_weight, means | submission.metrics)
+
+
+# --- The server's part ------------------------------------------------------------------------------------
+
+
+@partial(jax.jit, static_argnames=("algorithm", "shapes"))
+def first_message(algorithm: Any, shapes: Shapes, key: PRNGKeyArray, data: Data) -> tuple[Any, Any]:
+    """A fresh learner, and the broadcast of a server that has only ever heard of it."""
+    learner = algorithm.init(key, shapes)
+    alone = jax.tree.map(lambda leaf: leaf[None], learner)
+    _, submission = jax.vmap(algorithm.submit, (0, None, 0))(alone, learner, data)
+    return learner, algorithm.aggregate(submission)
+
+
+def open_all(envelope: Envelope, sent: Submission, broadcast: Any, own: int | None = None) -> Submission:
+    """What the clients' stacked messages say. `own` is where `broadcast` has an axis of clients, if it has one."""
+    return jax.vmap(envelope.decode, (0, own))(sent, broadcast)
+
+
+def merge(
+    algorithm: Any, aggregation: Aggregation, submissions: Submission, accepted: Bool[Array, " clients"]
+) -> tuple[Any, Float[Array, ""]]:
+    """The next broadcast from the accepted submissions, and the logarithm of their total weight."""
+    submissions = replace(submissions, log_weight=jnp.where(accepted, submissions.log_weight, -jnp.inf))
+    submissions = weigh(aggregation, submissions)
+    merged = (aggregation.combine or algorithm.aggregate)(submissions)
+    return merged, jax.nn.logsumexp(submissions.log_weight)
+
+
+def all_finite(submissions: Submission) -> Bool[Array, " clients"]:
+    """Which clients sent nothing but finite numbers."""
+    leaves = jax.tree.leaves((submissions.parameters, submissions.log_weight))
+    return jnp.stack([jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]).all(axis=0)
