@@ -1,0 +1,89 @@
+"""How much privacy a number of noisy rounds spends. Plain numbers in, plain numbers out; nothing is trained here.
+
+The mechanism: in a round every client is drawn with probability q, independently of the others; the updates of those
+drawn, each of norm at most 1, are summed; Gaussian noise of standard deviation s is added to every coordinate. Whether
+one client exists then shifts the sum by at most 1, with probability q. The Renyi divergence of order a that this
+can cause is log(A) / (a - 1) with
+
+    A = E[((1 - q) + q exp((2 z - 1) / (2 s^2)))^a],   z ~ N(0, s^2)
+
+(Mironov, Talwar and Zhang, "Renyi Differential Privacy of the Sampled Gaussian Mechanism", 2019). Divergences of
+successive rounds add up. A total r at order a implies (epsilon, delta) with
+
+    epsilon = r + log(1 - 1/a) - log(a delta) / (a - 1)
+
+(Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", 2020); the best order counts.
+"""
+
+import math
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fova.errors import FovaError
+
+# Low orders decide where much is spent, high ones where little is.
+ORDERS = np.concatenate([1 + np.geomspace(0.01, 9, 60), np.arange(11.0, 64.0), [80, 96, 128, 192, 256, 512, 1024]])
+# With less noise than this a single round of everybody spends an epsilon near 100, and the integral becomes slow.
+LEAST_NOISE = 0.1
+
+
+def epsilon(noise: float, sampling: float, rounds: int, delta: float) -> float:
+    """What `rounds` rounds spend at the given delta. `noise` is s above, `sampling` q."""
+    _insist_on_sense(noise, sampling, rounds, delta)
+    implied = rounds * _divergences(noise, sampling) + np.log1p(-1 / ORDERS) - np.log(ORDERS * delta) / (ORDERS - 1)
+    return max(0.0, float(implied.min()))
+
+
+@cache
+def _divergences(noise: float, sampling: float) -> NDArray[np.float64]:
+    return np.array([divergence(order, noise, sampling) for order in ORDERS])
+
+
+def divergence(order: float, noise: float, sampling: float) -> float:
+    """The Renyi divergence of one round."""
+    if sampling == 1.0:
+        return order / (2 * noise**2)
+    z, step = _grid(order, noise)
+    density = -np.square(z / noise) / 2 - math.log(noise * math.sqrt(2 * math.pi))
+    ratio = np.logaddexp(math.log1p(-sampling), math.log(sampling) + (2 * z - 1) / (2 * noise**2))
+    exponents = density + order * ratio
+    largest = exponents.max()
+    log_a = largest + math.log(step * np.exp(exponents - largest).sum())
+    return max(0.0, log_a) / (order - 1)
+
+
+def noise_for(target: float, sampling: float, rounds: int, delta: float) -> float:
+    """The least noise, to one part in a thousand, with which `rounds` rounds spend no more than `target`."""
+    low, high = LEAST_NOISE, 2 * LEAST_NOISE
+    while epsilon(high, sampling, rounds, delta) > target:
+        low, high = high, 2 * high
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if epsilon(middle, sampling, rounds, delta) <= target else (middle, high)
+    return high
+
+
+def _grid(order: float, noise: float) -> tuple[NDArray[np.float64], float]:
+    """Points for the integral. The integrand is a mixture of bells of width `noise` around 0 to `order`.
+
+    On a smooth, fading function the sum over an even grid converges faster than any power of the step; the nearest
+    point where this one is not smooth lies pi noise^2 off the real line, which is what the step must resolve.
+    """
+    step = noise * min(1.0, noise) / 8
+    return np.arange(-12 * noise, order + 12 * noise, step), step
+
+
+def _insist_on_sense(noise: float, sampling: float, rounds: int, delta: float) -> None:
+    if not (math.isfinite(noise) and noise >= LEAST_NOISE):
+        raise FovaError(
+            f"The noise multiplier is {noise}, but must be a number of at least {LEAST_NOISE}: with less, no finite "
+            "epsilon worth the name can be promised. Between 0.5 and 10 is usual."
+        )
+    if not 0.0 < sampling <= 1.0:
+        raise FovaError(f"The share of clients drawn is {sampling}, but must be above 0 and at most 1.")
+    if rounds < 1:
+        raise FovaError(f"The number of rounds is {rounds}, but must be at least 1.")
+    if not 0.0 < delta < 1.0:
+        raise FovaError(f"delta is {delta}, but must be above 0 and below 1; 1e-5 is usual.")

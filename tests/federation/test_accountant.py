@@ -1,0 +1,124 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from fova.errors import FovaError
+from fova.federation.accountant import divergence, epsilon, noise_for
+
+
+def by_binomials(order, noise, sampling):
+    """The published closed form for whole orders: log sum_k C(a,k) (1-q)^(a-k) q^k exp(k(k-1)/(2 s^2)) / (a - 1)."""
+    terms = [
+        math.log(math.comb(order, k))
+        + (order - k) * math.log1p(-sampling)
+        + k * math.log(sampling)
+        + k * (k - 1) / (2 * noise**2)
+        for k in range(order + 1)
+    ]
+    return float(np.logaddexp.reduce(terms)) / (order - 1)
+
+
+def by_scipy(order, noise, sampling):
+    """The definition, integrated by somebody else's adaptive rule."""
+
+    def integrand(z):
+        ratio = (1 - sampling) + sampling * math.exp((2 * z - 1) / (2 * noise**2))
+        return stats.norm.pdf(z, scale=noise) * ratio**order
+
+    value, _ = integrate.quad(integrand, -15 * noise, order + 15 * noise, epsabs=0, epsrel=1e-11, limit=500)
+    return math.log(value) / (order - 1)
+
+
+@given(
+    order=st.integers(2, 60),
+    noise=st.floats(0.3, 8.0),
+    sampling=st.floats(1e-3, 0.999),
+)
+@settings(max_examples=60, deadline=None)
+def test_whole_orders_have_a_closed_form(order, noise, sampling):
+    assert divergence(order, noise, sampling) == pytest.approx(
+        by_binomials(order, noise, sampling), rel=1e-7, abs=1e-10
+    )
+
+
+@pytest.mark.parametrize(("noise", "sampling"), [(0.7, 0.3), (1.1, 0.01), (2.5, 0.01), (4.0, 0.9)])
+@pytest.mark.parametrize("order", [1.01, 1.5, 2.5, 7.3])
+def test_broken_orders_against_an_independent_integral(order, noise, sampling):
+    assert divergence(order, noise, sampling) == pytest.approx(by_scipy(order, noise, sampling), rel=1e-5, abs=1e-9)
+
+
+def test_published_divergences():
+    """50 rounds, q = 0.01, s = 2.5: the figures in the tests of TensorFlow Privacy, to the digits given there."""
+    published = {1.5: 6.5007e-04, 2.5: 1.0854e-03, 5: 2.1808e-03, 50: 2.3846e-02, 100: 1.6742e02}
+    for order, expected in published.items():
+        assert 50 * divergence(order, 2.5, 0.01) == pytest.approx(expected, rel=1e-4)
+
+
+# Computed with dp-accounting 0.6.0: its Renyi accountant, and its tight one (privacy-loss distributions).
+# (sampling, noise, rounds, delta) -> (Renyi, tight)
+BY_DP_ACCOUNTING = {
+    (0.01, 2.5, 50, 1e-5): (0.1447864, 0.0994565),
+    (256 / 60000, 1.1, 14062, 1e-5): (2.5965559, 2.3816860),
+    (0.1, 1.0, 100, 1e-5): (7.9038502, 7.0466029),
+    (1.0, 4.0, 30, 1e-5): (6.8133182, 6.3257155),
+    (0.02, 0.8, 1000, 1e-6): (8.1359229, 7.3369468),
+    (1.0, 1.0, 30, 1e-3): (33.7228783, 31.1361552),
+}
+
+
+@pytest.mark.parametrize(("setting", "expected"), BY_DP_ACCOUNTING.items())
+def test_epsilon_against_another_accountant(setting, expected):
+    sampling, noise, rounds, delta = setting
+    renyi, tight = expected
+    ours = epsilon(noise, sampling, rounds, delta)
+    assert ours == pytest.approx(renyi, rel=2e-3)  # the two search other orders
+    assert ours > tight, "a Renyi bound is never below the truth"
+
+
+@pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (4.0, 30), (20.0, 500)])
+def test_epsilon_of_everybody_is_above_the_exact_one_by_little(noise, rounds):
+    """Without sampling, rounds are one Gaussian mechanism whose delta is known exactly (Balle and Wang, 2018)."""
+    ours = epsilon(noise, 1.0, rounds, 1e-5)
+    mu = math.sqrt(rounds) / noise
+
+    def delta_of(eps):
+        first, second = stats.norm.cdf(mu / 2 - eps / mu), stats.norm.cdf(-mu / 2 - eps / mu)
+        return first - math.exp(eps) * second
+
+    assert delta_of(ours) < 1e-5, "what is promised is kept"
+    assert delta_of(0.85 * ours) > 1e-5, "and not wasted"
+
+
+def test_more_noise_fewer_rounds_and_rarer_draws_spend_less():
+    base = epsilon(1.0, 0.2, 50, 1e-5)
+    for less in (epsilon(2.0, 0.2, 50, 1e-5), epsilon(1.0, 0.1, 50, 1e-5), epsilon(1.0, 0.2, 25, 1e-5)):
+        assert 0 < less < base
+    assert epsilon(1.0, 0.2, 50, 1e-3) < base
+
+
+def test_noise_for_a_budget_keeps_it_with_nothing_to_spare():
+    noise = noise_for(8.0, 0.1, 100, 1e-5)
+    assert epsilon(noise, 0.1, 100, 1e-5) <= 8.0 < epsilon(0.997 * noise, 0.1, 100, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((0.0, 0.1, 10, 1e-5), "noise multiplier is 0"),
+        ((-1.0, 0.1, 10, 1e-5), "noise multiplier is -1"),
+        ((math.nan, 0.1, 10, 1e-5), "noise multiplier is nan"),
+        ((math.inf, 0.1, 10, 1e-5), "noise multiplier is inf"),
+        ((1.0, 0.0, 10, 1e-5), "share of clients"),
+        ((1.0, 1.5, 10, 1e-5), "share of clients"),
+        ((1.0, 0.1, 0, 1e-5), "rounds"),
+        ((1.0, 0.1, 10, 0.0), "delta"),
+        ((1.0, 0.1, 10, 1.0), "delta"),
+    ],
+)
+def test_nonsense_is_refused(arguments, words):
+    with pytest.raises(FovaError, match=words):
+        epsilon(*arguments)
