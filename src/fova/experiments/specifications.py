@@ -1,0 +1,153 @@
+"""An experiment as data: which tasks and clients, which algorithms, at which scale; and the runs that follow.
+
+An entry is a table of cases (rows: a task, its clients, what they hold) and variants (lines: an algorithm and what
+it is set to); every case is run with every variant and every seed. Nothing is trained or read here.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from fova import algorithms
+from fova.clients import ClientSpec
+from fova.config import Config, RunConfig
+from fova.errors import FovaError, unknown
+from fova.settings import fill
+
+Mode = Literal["federated", "local", "centralised"]
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One line: an algorithm and what it is set to."""
+
+    label: str
+    algorithm: str  # a name, or the path of a .py file
+    preset: str | None = None
+    settings: Settings = field(default_factory=dict)  # of the algorithm
+    run: Settings = field(default_factory=dict)  # fields of RunConfig, for instance its aggregation
+    mode: Mode = "federated"
+    paper: str | None = None  # what the paper calls it in its tables
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: a task, its clients and what they hold."""
+
+    label: str
+    task: str
+    clients: tuple[str | ClientSpec, ...]
+    size: int | None = None  # transitions of each client that does not say so itself
+    settings: Settings = field(default_factory=dict)  # of every algorithm that has them: a swept value
+    run: Settings = field(default_factory=dict)  # fields of RunConfig
+    variants: tuple[Variant, ...] = ()  # which run here; by default the entry's
+    at: float | None = None  # where the case stands on the entry's axis
+    paper: str | None = None  # the row of the paper's table it answers
+
+    def specs(self, most_rows: int | None) -> tuple[ClientSpec, ...]:
+        """The clients, each with its size, none larger than `most_rows`."""
+        named = (ClientSpec(client) if isinstance(client, str) else client for client in self.clients)
+        sized = (replace(spec, size=spec.size or self.size) for spec in named)
+        if most_rows is None:
+            return tuple(sized)
+        return tuple(replace(spec, size=min(spec.size or most_rows, most_rows)) for spec in sized)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is spent: the same for every algorithm of an entry."""
+
+    name: str
+    seeds: int
+    run: Settings  # fields of RunConfig: rounds, local_steps, ...
+    settings: Settings = field(default_factory=dict)  # of every algorithm that has them: hidden, batch_size, ...
+    most_rows: int | None = None  # clients are cut to so many transitions
+    most_cases: int | None = None  # so many cases are run, spread over the entry's
+
+    def words(self) -> str:
+        """What is printed on every table and picture."""
+        steps = f"{self.run['rounds']:,} rounds of {self.run['local_steps']:,} local steps"
+        nets = f", networks {'×'.join(map(str, self.settings['hidden']))}" if "hidden" in self.settings else ""
+        return f"scale {self.name}: {steps}{nets}, {self.seeds} seed{'s' if self.seeds > 1 else ''}"
+
+
+class PlannedRun(NamedTuple):
+    """One training of an entry."""
+
+    name: str  # of its directory
+    config: Config
+    case: str
+    variant: str
+    at: float | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One experiment."""
+
+    name: str
+    title: str
+    cases: tuple[Case, ...]
+    variants: tuple[Variant, ...]
+    scales: Mapping[str, Scale]
+    measured: str = "the server's return at the end"
+    axis: str | None = None  # what the cases are a sweep of
+    run: Settings = field(default_factory=dict)  # fields of RunConfig that belong to what is measured
+    source: str = ""  # where the paper has it
+
+    def scale(self, name: str) -> Scale:
+        if name not in self.scales:
+            raise unknown("scale", name, self.scales)
+        return self.scales[name]
+
+    def runs(self, scale: Scale) -> list[PlannedRun]:
+        """Every run, all of one seed before the next seed: a table can be had early."""
+        planned = [
+            self._planned(case, variant, seed, scale)
+            for seed in range(scale.seeds)
+            for case in _spread(self.cases, scale.most_cases)
+            for variant in case.variants or self.variants
+        ]
+        names = [run.name for run in planned]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise FovaError(f"Two runs of {self.name} would both be called {twice[0]!r}. Give them other labels.")
+        return planned
+
+    def _planned(self, case: Case, variant: Variant, seed: int, scale: Scale) -> PlannedRun:
+        known = algorithms.get(variant.algorithm).__dataclass_fields__  # type: ignore[attr-defined]
+        shared = {name: value for name, value in {**scale.settings, **case.settings}.items() if name in known}
+        run = {**scale.run, **self.run, **case.run, **variant.run, "mode": variant.mode, "seed": seed}
+        config = Config(
+            task=case.task,
+            clients=case.specs(scale.most_rows),
+            algorithm=algorithms.configure(
+                variant.algorithm, preset=variant.preset, **{**shared, **variant.settings}
+            ),
+            algorithm_name=variant.algorithm,
+            run=fill(RunConfig, run, f"of the run of {self.name}"),
+        )
+        words = ([case.label] if len(self.cases) > 1 else []) + [variant.label, "seed", str(seed)]
+        return PlannedRun("-".join(map(_plain, words)), config, case.label, variant.label, case.at)
+
+
+def line_of(algorithm: str, mode: Mode = "federated") -> Variant:
+    """An algorithm as it comes, in one mode."""
+    stem = Path(algorithm).stem
+    return Variant(stem if mode == "federated" else f"{stem} ({mode})", algorithm, mode=mode)
+
+
+def _plain(label: str) -> str:
+    """A label as part of a directory's name."""
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-")
+
+
+def _spread(cases: tuple[Case, ...], most: int | None) -> list[Case]:
+    """At most so many cases, the first and the last among them."""
+    if most is None or len(cases) <= most:
+        return list(cases)
+    last = len(cases) - 1
+    return [cases[round(i * last / max(most - 1, 1))] for i in range(most)]
