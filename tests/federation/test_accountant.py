@@ -11,7 +11,7 @@ from fova.federation.accountant import divergence, epsilon, noise_for
 
 
 def by_binomials(order, noise, sampling):
-    """The published closed form for whole orders: log sum_k C(a,k) (1-q)^(a-k) q^k exp(k(k-1)/(2 s^2)) / (a - 1)."""
+    """The published form for whole orders: log(sum_k C(a,k) (1-q)^(a-k) q^k exp(k(k-1)/(2 s^2))) / (a-1)."""
     terms = [
         math.log(math.comb(order, k))
         + (order - k) * math.log1p(-sampling)

@@ -1,9 +1,9 @@
 """How much privacy a number of noisy rounds spends. Plain numbers in, plain numbers out; nothing is trained here.
 
-The mechanism: in a round every client is drawn with probability q, independently of the others; the updates of those
-drawn, each of norm at most 1, are summed; Gaussian noise of standard deviation s is added to every coordinate. Whether
-one client exists then shifts the sum by at most 1, with probability q. The Renyi divergence of order a that this
-can cause is log(A) / (a - 1) with
+The mechanism: in a round every client is drawn with probability q, independently of the others; the updates of
+those drawn, each of norm at most 1, are summed; Gaussian noise of standard deviation s is added to every
+coordinate. Whether one client exists then shifts the sum by at most 1, with probability q. The Renyi divergence of
+order a that this can cause is log(A) / (a - 1) with
 
     A = E[((1 - q) + q exp((2 z - 1) / (2 s^2)))^a],   z ~ N(0, s^2)
 
@@ -78,8 +78,8 @@ def _grid(order: float, noise: float) -> tuple[NDArray[np.float64], float]:
 def _insist_on_sense(noise: float, sampling: float, rounds: int, delta: float) -> None:
     if not (math.isfinite(noise) and noise >= LEAST_NOISE):
         raise FovaError(
-            f"The noise multiplier is {noise}, but must be a number of at least {LEAST_NOISE}: with less, no finite "
-            "epsilon worth the name can be promised. Between 0.5 and 10 is usual."
+            f"The noise multiplier is {noise}, but must be a number of at least {LEAST_NOISE}: less can promise "
+            "no epsilon worth the name. Between 0.5 and 10 is usual."
         )
     if not 0.0 < sampling <= 1.0:
         raise FovaError(f"The share of clients drawn is {sampling}, but must be above 0 and at most 1.")

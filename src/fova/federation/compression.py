@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int8, PRNGKeyArray
 
-from fova.algorithms.base import Submission
+from fova.algorithms.base import Submission, replace
 from fova.federation.wire import PLAIN, Envelope
 
 T = TypeVar("T")
@@ -38,11 +38,11 @@ class HalfPrecision:
     def encode(self, submission: Submission, broadcast: Any, key: PRNGKeyArray) -> Submission:
         update = update_of(submission.parameters, broadcast)
         half = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), update)
-        return Submission(half, submission.log_weight, submission.metrics)
+        return replace(submission, parameters=half)
 
     def decode(self, sent: Submission, broadcast: Any) -> Submission:
         update = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), sent.parameters, broadcast)
-        return Submission(moved(broadcast, update), sent.log_weight, sent.metrics)
+        return replace(sent, parameters=moved(broadcast, update))
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,13 @@ class EightBits:
         keys = jax.random.split(key, len(leaves))
         scales = [jnp.abs(leaf).max() / LEVELS for leaf in leaves]
         levels = [quantise(leaf, scale, k) for leaf, scale, k in zip(leaves, scales, keys)]
-        sent = {"levels": structure.unflatten(levels), "scales": structure.unflatten(scales)}
-        return Submission(sent, submission.log_weight, submission.metrics)
+        sent = {"levels": jax.tree.unflatten(structure, levels), "scales": jax.tree.unflatten(structure, scales)}
+        return replace(submission, parameters=sent)
 
     def decode(self, sent: Submission, broadcast: Any) -> Submission:
-        update = jax.tree.map(jnp.multiply, sent.parameters["levels"], sent.parameters["scales"])
-        return Submission(moved(broadcast, update), sent.log_weight, sent.metrics)
+        coded: Any = sent.parameters
+        update = jax.tree.map(jnp.multiply, coded["levels"], coded["scales"])
+        return replace(sent, parameters=moved(broadcast, update))
 
 
 def quantise(values: Float[Array, "..."], scale: Float[Array, ""], key: PRNGKeyArray) -> Int8[Array, "..."]:

@@ -3,13 +3,13 @@
 A client's update (its parameters minus the broadcast) is shortened to a largest norm, and Gaussian noise is added.
 Who adds it is a question of trust:
 
-- `server`: the server shortens every update, sums them and adds noise once. It sees every update as it is and must be
-  trusted; the promise is towards everybody who sees broadcasts or the trained policy. Clients are drawn
+- `server`: the server shortens every update, sums them and adds noise once. It sees every update as it is and must
+  be trusted; the promise is towards everybody who sees broadcasts or the trained policy. Clients are drawn
   independently of one another, and nobody but the server learns who was: that is part of the accounting.
-- `client`: every client adds noise to what it sends. Nobody needs to be trusted, the server neither, and the noise is
-  larger by far.
+- `client`: every client adds noise to what it sends. Nobody needs to be trusted, the server neither, and the noise
+  is larger by far.
 
-Either way nothing else leaves a client: no weight, no metric. docs/privacy.md says what is promised and what is not.
+Either way nothing else leaves a client: no weight, no metric. docs/privacy.md says what is promised and what not.
 """
 
 import math
@@ -46,13 +46,13 @@ class Privacy:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.clip) and self.clip > 0.0):
             raise FovaError(
-                f"The clipping norm is {self.clip}, but must be a number above 0. Clients' usual norms are logged as "
-                "update_norm by a run without privacy; their median is a good start."
+                f"The clipping norm is {self.clip}, but must be a number above 0. A run without privacy logs "
+                "clients' norms as update_norm; their median is a good start."
             )
         if self.clients < FEWEST_CLIENTS:
             raise FovaError(
-                f"Privacy hides one client among others, and there are {self.clients}. Take at least {FEWEST_CLIENTS}; "
-                "hundreds, for noise that leaves something to learn."
+                f"Privacy hides one client among others, and there are {self.clients}. Take at least "
+                f"{FEWEST_CLIENTS}; hundreds, for noise that leaves something to learn."
             )
         self.epsilon(1)  # the accountant checks noise, sampling and delta
         if self.delta >= 1 / self.clients:
@@ -74,9 +74,9 @@ class Privacy:
     def epsilon(self, rounds: int) -> float:
         """What is spent after so many rounds.
 
-        `server`: the difference is whether a client takes part at all, which moves the sum by one norm. `client`: who
-        takes part is seen, the difference is what data a client has, which moves its message by two norms, and being
-        drawn by chance hides nothing.
+        `server`: the difference is whether a client takes part at all, which moves the sum by one norm. `client`:
+        who takes part is seen; the difference is what data a client has, which moves its message by two norms, and
+        being drawn by chance hides nothing.
         """
         return accountant.epsilon(self._multiplier, self._sampling, rounds, self.delta)
 
