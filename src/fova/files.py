@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 
+def is_scratch(path: Path) -> bool:
+    """Whether this is a file that `write_atomically` did not live to finish."""
+    return path.name.startswith(".") and path.name.endswith(".part")
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Put `content` at `path`: afterwards the file is either wholly new or untouched, even after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)

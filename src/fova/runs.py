@@ -3,7 +3,7 @@
 config.toml          the whole configuration; `fova train --config` runs it again
 clients.json         what data each client holds: rows, episodes, behaviour return
 metrics.jsonl        one line per round, free of clock times: equal seeds give equal files
-timing.jsonl         seconds per round and evaluation
+timing.jsonl         seconds per round and evaluation, and the most memory the process has held so far
 tensorboard/         the same metrics as TensorBoard events
 checkpoints/         the newest two
 policy.safetensors, policy.json     the server's policy
@@ -20,7 +20,7 @@ from typing import Any
 
 from fova.config import Config
 from fova.errors import FovaError
-from fova.files import write_atomically
+from fova.files import is_scratch, write_atomically
 
 
 class RunDirectory:
@@ -32,8 +32,11 @@ class RunDirectory:
         self.policy = path / "policy.safetensors"
 
     def insist_on_new(self) -> None:
-        """Refuse a path that is taken, so that no run overwrites another. An empty folder is not taken."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        """Refuse a path that is taken, so that no run overwrites another.
+
+        A folder is not taken if it is empty, or holds only what a crash left of writing the first file.
+        """
+        if self.path.exists() and not (self.path.is_dir() and all(is_scratch(p) for p in self.path.iterdir())):
             raise FovaError(
                 f"{self.path} already exists. Continue that run with: fova train --resume {self.path}\n"
                 "or choose another name with --name."
@@ -82,6 +85,10 @@ class RunDirectory:
     def metrics(self) -> list[dict[str, Any]]:
         """One entry per finished round; a last line cut short by a crash is not one."""
         return _read_lines(self.path / "metrics.jsonl")
+
+    def timing(self) -> list[dict[str, Any]]:
+        """What each finished round took."""
+        return _read_lines(self.path / "timing.jsonl")
 
     def append(self, name: str, entry: dict[str, Any]) -> None:
         with (self.path / name).open("a") as file:

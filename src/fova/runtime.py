@@ -1,6 +1,9 @@
-"""How JAX is set up for fova, in one place; call `prepare` before the first computation."""
+"""How JAX is set up for fova, in one place: call `prepare` before the first computation. Also: memory."""
 
 import os
+import re
+import resource
+import sys
 from pathlib import Path
 
 
@@ -18,3 +21,14 @@ def prepare() -> None:
     jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def peak_memory_mb() -> float:
+    """The most memory this process has held so far, Python and JAX included, in MB (10^6 bytes)."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux: getrusage would also count what the parent held when it started this process
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        if found:
+            return int(found.group(1)) * 1024 / 1e6
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return held / 1e6 if sys.platform == "darwin" else held * 1024 / 1e6

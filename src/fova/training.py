@@ -191,7 +191,12 @@ class _Training:
                 self._log(events, entry)
                 self.run.append(
                     "timing.jsonl",
-                    {"round": state.round, "seconds": trained - began, "evaluation": time.monotonic() - trained},
+                    {
+                        "round": state.round,
+                        "seconds": trained - began,
+                        "evaluation": time.monotonic() - trained,
+                        "peak_memory_mb": runtime.peak_memory_mb(),
+                    },
                 )
                 last = state.round == rounds
                 if stop.wanted or last or time.monotonic() - saved >= self.config.run.checkpoint_seconds:

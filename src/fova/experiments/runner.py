@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from fova.clients import complete
 from fova.config import Config, load_config
 from fova.errors import FovaError
+from fova.evaluation.metrics import gradient_steps
 from fova.experiments.display import Display
 from fova.runs import RunDirectory
 from fova.training import Interrupted
@@ -53,11 +53,6 @@ class Outcome:
 def cores() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def gradient_steps(config: Config) -> int:
-    """Of all clients together, over the whole run."""
-    return config.run.rounds * config.run.local_steps * len(complete(config.clients))
 
 
 def standing(directory: Path, runs: Sequence[Named]) -> dict[str, Standing]:

@@ -1,0 +1,115 @@
+"""What is measured of a run, each figure by one name. Plain numbers in, plain numbers out; no file is read here.
+
+"final" is the policy at the end of training, "best of training" the best evaluation on the way: a figure that picks
+its moment by looking at the environment, which nobody has offline. Tables show the final one unless they say so.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fova.clients import complete
+from fova.config import Config
+
+VOTES = ("vote_local", "vote_behaviour", "vote_global")
+
+
+class Played(NamedTuple):
+    """A policy's evaluation."""
+
+    mean_return: float
+    spread: float  # standard deviation over the episodes
+    score: float | None  # normalised, where the task has reference scores
+
+    @property
+    def figure(self) -> float:
+        """What is compared: the normalised score, or the return where there is none."""
+        return self.mean_return if self.score is None else self.score
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The policies at one moment of training."""
+
+    round: int
+    steps: int  # gradient steps that each client has taken
+    server: Played
+    clients: Mapping[str, Played]  # the clients' own policies; empty if they were not played
+
+
+# --- Returns ----------------------------------------------------------------------------------------------
+
+
+def best_of_training(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """The evaluation with the highest return of the server's policy."""
+    return max(evaluations, key=lambda evaluation: evaluation.server.mean_return)
+
+
+def mean_client(clients: Mapping[str, Played]) -> float:
+    """The mean over clients of their own policies' returns."""
+    return float(np.mean([played.mean_return for played in clients.values()]))
+
+
+def worst_client(clients: Mapping[str, Played]) -> tuple[str, Played]:
+    """The client whose own policy earns least."""
+    return min(clients.items(), key=lambda client: client[1].mean_return)
+
+
+def server_minus_mean_client(evaluation: Evaluation) -> float:
+    """Above 0 where aggregation gives a better policy than the clients have: the paper's consistency."""
+    return evaluation.server.mean_return - mean_client(evaluation.clients)
+
+
+# --- Continual learning -----------------------------------------------------------------------------------
+
+
+def average_performance(a: ArrayLike) -> float:
+    """PER = mean over k of a[K, k], where a[i, j] is the performance on dataset j after training up to i."""
+    return float(np.asarray(a, np.float64)[-1].mean())
+
+
+def backward_transfer(a: ArrayLike) -> float:
+    """BWT = mean over k < K of a[K, k] - a[k, k]: below 0 where later data made the policy forget."""
+    a = np.asarray(a, np.float64)
+    return float(np.mean(a[-1, :-1] - np.diag(a)[:-1]))
+
+
+def performances(returns_after: Sequence[float]) -> np.ndarray:
+    """The matrix a[i, j] where all datasets come from one environment: what is played does not depend on j."""
+    return np.repeat(np.asarray(returns_after, np.float64)[:, None], len(returns_after), axis=1)
+
+
+# --- What clients report --------------------------------------------------------------------------------
+
+
+def client_means(entries: Iterable[Mapping[str, Any]], name: str) -> dict[str, float]:
+    """The mean of one metric for every client, over the rounds in which the client reported it."""
+    values: dict[str, list[float]] = {}
+    for entry in entries:
+        for client, metrics in entry.get("clients", {}).items():
+            if name in metrics:
+                values.setdefault(client, []).append(metrics[name])
+    return {client: float(np.mean(reported)) for client, reported in values.items()}
+
+
+def vote_shares(entries: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, ...]]:
+    """For every client how often its own, its data's and the global action won the vote; they add up to 1."""
+    shares = [client_means(entries, name) for name in VOTES]
+    return {client: tuple(share[client] for share in shares) for client in shares[0]}
+
+
+def policy_distances(entries: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Total variation between every client's policy and the global one it had received, in [0, 1]."""
+    return client_means(entries, "policy_distance")
+
+
+# --- Cost ---------------------------------------------------------------------------------------------------
+
+
+def gradient_steps(config: Config) -> int:
+    """Of all clients together, over the whole run."""
+    taking_part = max(1, round(config.run.participation * len(complete(config.clients))))
+    return config.run.rounds * config.run.local_steps * taking_part
