@@ -1,5 +1,6 @@
 """The command line: wiring only. Each command is one function; heavy parts are imported when it runs."""
 
+import importlib
 import re
 import sys
 from collections.abc import Callable
@@ -24,6 +25,8 @@ usage: fova COMMAND [options]        fova COMMAND --help explains a command
   fova train ...                     train one policy across many clients
   fova evaluate RUN                  play a run's policies again
   fova compare ...                   several algorithms on the same data, in one table
+  fova report RUN ... -o PAGE        one page about runs: words, curves, votes, tables; opens offline
+  fova plot RUN ... -o FOLDER        pictures of runs for papers: PNG, SVG, PDF
   fova tasks                         the tasks that data can be made for
   fova data ...                      make, inspect, check and convert data
   fova theory                        the paper's statements, checked on finite MDPs
@@ -413,18 +416,23 @@ def _theory(arguments: list[str]) -> None:
     print(f"tables and pictures  {options.directory}")
 
 
-def _data(arguments: list[str]) -> None:
-    from fova import cli_data
+def _kept_in(module: str, function: str) -> Callable[[list[str]], None]:
+    """A command that has a module of its own, which is imported when the command runs."""
 
-    cli_data.main(arguments)
+    def command(arguments: list[str]) -> None:
+        getattr(importlib.import_module(module), function)(arguments)
+
+    return command
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "compare": _compare,
-    "data": _data,
+    "data": _kept_in("fova.cli_data", "main"),
     "train": _train,
     "evaluate": _evaluate,
     "demo": _demo,
+    "report": _kept_in("fova.cli_report", "report"),
+    "plot": _kept_in("fova.cli_report", "plot"),
     "tasks": _tasks,
     "theory": _theory,
 }

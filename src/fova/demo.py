@@ -6,17 +6,16 @@ Small on purpose, so that it ends within minutes on two cores. Everything is wha
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fova import algorithms
 from fova.clients import ClientSpec, Federation
 from fova.config import Config, RunConfig
 from fova.evaluation.rollouts import play
+from fova.files import write_atomically
 from fova.policy import load_policy
-from fova.reports.maze import before_after
+from fova.reports.maze import panels_figure
 from fova.reports.page import write_report
 from fova.reports.progress import Progress
+from fova.reports.scenes import EPISODES_DRAWN, Scene, episodes_of, png
 from fova.runs import free_name
 from fova.tasks import registry
 from fova.training import Result, first_policy, start
@@ -33,7 +32,10 @@ SETTINGS: dict[str, Any] = {
     "awr": False,
     "value_weight": 0.1,
 }
-EPISODES_DRAWN = 6
+CAPTION = (
+    "What two of the clients logged, and what the one policy does before and after training, from the same starts. "
+    "The star is the goal."
+)
 
 
 def run(progress: Progress, root: Path, rounds: int = 30, size: int = 5000) -> tuple[Result, Path, Path]:
@@ -46,7 +48,9 @@ def run(progress: Progress, root: Path, rounds: int = 30, size: int = 5000) -> t
     )
     result = start(config, free_name("demo", root), progress)
     picture = draw(result.directory, config)
-    return result, picture, write_report(result.directory, (picture,))
+    shown = {config.algorithm_name: Scene(picture.read_bytes(), CAPTION)}
+    report = write_report([result.directory], result.directory / "report.html", shown)
+    return result, picture, report
 
 
 def draw(directory: Path, config: Config) -> Path:
@@ -56,17 +60,11 @@ def draw(directory: Path, config: Config) -> Path:
     policies = {"before": first_policy(config, federation), "after": load_policy(directory)}
     played = play(policies, task, EPISODES_DRAWN, keep_trajectories=EPISODES_DRAWN)
     panels = [
-        ("Data of an expert client", _episodes(federation, "expert-1")),
-        ("Data of a random client", _episodes(federation, "random-1")),
+        ("Data of an expert client", episodes_of(federation.clients["expert-1"])),
+        ("Data of a random client", episodes_of(federation.clients["random-1"])),
         ("One policy, before training", played["before"].trajectories),
         ("One policy, after training", played["after"].trajectories),
     ]
     path = directory / "picture.png"
-    before_after(path, TASK, panels)
+    write_atomically(path, png(panels_figure(TASK, panels), dpi=160))
     return path
-
-
-def _episodes(federation: Federation, client: str) -> list[NDArray[np.float32]]:
-    data = federation.clients[client]
-    ends = np.flatnonzero(data.episode_ends)[:EPISODES_DRAWN] + 1
-    return [data.observations[a:b] for a, b in zip([0, *ends], ends)]

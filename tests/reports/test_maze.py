@@ -1,6 +1,5 @@
 """Pictures of mazes, checked by what is drawn where: walls by pixel, trajectories by coordinates."""
 
-import struct
 from itertools import islice
 
 import numpy as np
@@ -10,7 +9,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from fova.errors import FovaError
-from fova.reports.maze import FLOOR, WALL, before_after, draw_trajectories
+from fova.reports.maze import FLOOR, WALL, draw_trajectories, panels_figure
 from fova.tasks import registry
 from fova.tasks.maze2d import LARGE, maze_task
 
@@ -74,17 +73,16 @@ def test_clients_share_one_colour_each_and_are_named(axes):
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["north", "south"]
 
 
-def test_before_after_writes_one_wide_png(tmp_path):
-    before_after(tmp_path / "one.png", "maze2d-umaze", [("before", [CORNER_TO_GOAL])])
-    before_after(tmp_path / "two.png", "maze2d-umaze", [("before", [CORNER_TO_GOAL]), ("after", [])])
-    one, two = ((tmp_path / name).read_bytes() for name in ("one.png", "two.png"))
-    assert one[:8] == two[:8] == b"\x89PNG\r\n\x1a\n"
-    (one_width, one_height), (two_width, two_height) = (struct.unpack(">II", png[16:24]) for png in (one, two))
+def test_panels_stand_side_by_side():
+    one = panels_figure("maze2d-umaze", [("before", [CORNER_TO_GOAL])])
+    two = panels_figure("maze2d-umaze", [("before", [CORNER_TO_GOAL]), ("after", [])])
+    assert [axes.get_title() for axes in two.axes] == ["before", "after"]
+    (one_width, one_height), (two_width, two_height) = one.get_size_inches(), two.get_size_inches()
     assert one_height == two_height
     assert 1.6 * one_width < two_width < 2 * one_width
 
 
-def test_what_cannot_be_drawn_is_refused(axes, tmp_path):
+def test_what_cannot_be_drawn_is_refused(axes):
     with pytest.raises(FovaError, match="maze2d-umaze"):
         draw_trajectories(axes, "hopper", [], "no maze")
     with pytest.raises(FovaError, match=r"\(4,\)"):
@@ -92,4 +90,4 @@ def test_what_cannot_be_drawn_is_refused(axes, tmp_path):
     with pytest.raises(FovaError, match="2 names"):
         draw_trajectories(axes, "maze2d-umaze", [CORNER_TO_GOAL], "who", clients=["a", "b"])
     with pytest.raises(FovaError, match="nothing to draw"):
-        before_after(tmp_path / "none.png", "maze2d-umaze", [])
+        panels_figure("maze2d-umaze", [])

@@ -1,76 +1,183 @@
-"""Pictures of a run: the server's return over training, and who won the vote at each client.
+"""Static pictures of runs, for papers and slides: PNG, SVG and PDF.
 
-Drawn with matplotlib's figures and axes only, so that nothing needs a screen.
+The numbers are those of the page (`series.py`), the colours those of every picture (`palette.py`). Drawn with
+matplotlib's figures only, so that nothing needs a screen; equal runs give equal files.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import cycle
+from pathlib import Path
 from typing import Any
 
+import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette: told apart by colour-blind readers, too.
-BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#666666"
-VOTERS = {"local": BLUE, "behaviour": ORANGE, "global": GREEN}
+from fova.errors import FovaError, unknown
+from fova.reports.palette import DATA, NAMES, OWN, SERIES, SERVER, VOTER_WORDS, VOTERS
+from fova.reports.records import Group
+from fova.reports.series import (
+    STEPS,
+    Curve,
+    Votes,
+    client_curves,
+    learning_curve,
+    mean_client_curve,
+    standings,
+    votes,
+)
+
+FORMATS = ("png", "svg", "pdf")
+LOOK: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "pdf.fonttype": 42,  # whole fonts, which journals ask for and which can be searched
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "fova",  # without it, no two files are the same
+}
+# Formats note when a file was made unless told not to.
+METADATA: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+PAPER_WIDTH = 5.5  # inches: the text width of a common conference page
 
 
-def run_figure(metrics: Sequence[dict[str, Any]], behaviour: dict[str, float]) -> Figure:
-    """The learning curve beside one panel of vote shares per client (at most six)."""
-    voting = _clients_with_votes(metrics)[:6]
-    has_curve = any("server" in entry for entry in metrics)
-    columns = has_curve + (len(voting) + 1) // 2
-    figure = Figure(figsize=(4.6 + 2.5 * max(0, columns - 1), 3.8), layout="constrained")
-    grid = figure.add_gridspec(
-        2, max(columns, 1), width_ratios=[2.0] * has_curve + [1.0] * (columns - has_curve) or None
-    )
-    if has_curve:
-        draw_learning_curve(figure.add_subplot(grid[:, 0]), metrics, behaviour)
-    for i, client in enumerate(voting):
-        axes = figure.add_subplot(grid[i % 2, has_curve + i // 2])
-        draw_votes(axes, metrics, client)
-        if i == 0:
-            handles, labels = axes.get_legend_handles_labels()
-            figure.legend(
-                handles, labels, loc="outside lower right", ncols=3, frameon=False, title="who won the vote at s'"
-            )
+def write_plots(groups: Sequence[Group], directory: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw every picture that the runs give, in every format; the paths of the files."""
+    for name in formats:
+        if name not in FORMATS:
+            raise unknown("format", name, FORMATS)
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    with matplotlib.rc_context(LOOK):
+        for stem, draw in _pictures(groups).items():
+            figure = draw()
+            for name in formats:
+                written.append(directory / f"{stem}.{name}")
+                figure.savefig(written[-1], dpi=300, metadata=METADATA[name])
+    if not written:
+        raise FovaError("There is nothing to draw: these runs played no policy and held no vote.")
+    return written
+
+
+def _pictures(groups: Sequence[Group]) -> dict[str, Callable[[], Figure]]:
+    """Name of a file -> how its picture is drawn. With several settings their number is part of the name."""
+    pictures: dict[str, Callable[[], Figure]] = {}
+    by_task: dict[str | None, list[Group]] = {}
+    for group in groups:
+        if learning_curve(group) is not None:
+            by_task.setdefault(group.task, []).append(group)
+    for task, alike in by_task.items():
+        ending = f"-{task}" if len(by_task) > 1 else ""
+        pictures[f"learning-curve{ending}"] = partial(learning_figure, alike)
+    for i, group in enumerate(groups, 1):
+        ending = f"-{i}-{group.algorithm}" if len(groups) > 1 else ""
+        if mean_client_curve(group) is not None:
+            pictures[f"server-and-clients-over-training{ending}"] = partial(training_figure, group)
+        if standings(group):
+            pictures[f"server-and-clients{ending}"] = partial(standing_figure, group)
+        if votes(group):
+            pictures[f"votes{ending}"] = partial(vote_figure, votes(group))
+    return pictures
+
+
+# --- The pictures ---
+
+
+def learning_figure(groups: Sequence[Group]) -> Figure:
+    """The server's return over training, one line per setting, with what the data earned as levels."""
+    figure = Figure(figsize=(PAPER_WIDTH, 3.4), layout="constrained")
+    axes = figure.subplots()
+    styles = cycle(SERIES if len(groups) > 1 else [(SERVER, ())])
+    for group, (colour, dashes) in zip(groups, styles):
+        curve = learning_curve(group)
+        if curve is not None:
+            _draw_curve(axes, curve, colour, dashes, group.label if len(groups) > 1 else "the server's policy")
+    data = [[standing.data for standing in standings(group)] for group in groups]
+    if data[0] and all(other == data[0] for other in data):
+        axes.axhline(
+            float(np.mean(data[0])), color=NAMES[DATA], linestyle="--", label="average of the clients' data"
+        )
+    axes.set(xlabel=STEPS, ylabel="return", title=groups[0].task or "")
+    axes.legend()
     return figure
 
 
-def draw_learning_curve(axes: Axes, metrics: Sequence[dict[str, Any]], behaviour: dict[str, float]) -> None:
-    """The server's mean return at each evaluation, with the return of every client's data as a line to beat."""
-    played = [entry for entry in metrics if "server" in entry]
+def training_figure(group: Group) -> Figure:
+    """The server's policy, every client's own, and their mean along training."""
+    figure = Figure(figsize=(PAPER_WIDTH, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for curve in client_curves(group):
+        axes.plot(curve.steps, curve.mean, color=NAMES[OWN], linewidth=0.7, alpha=0.5)
+    server, mean = learning_curve(group), mean_client_curve(group)
+    if mean is not None:
+        _draw_curve(axes, mean, OWN, (7, 3), mean.label)
+    if server is not None:
+        _draw_curve(axes, server, SERVER, (), "the server's policy")
+    axes.set(xlabel=STEPS, ylabel="return", title=group.task or "")
+    axes.legend()
+    return figure
+
+
+def standing_figure(group: Group) -> Figure:
+    """Every client's data and own policy at the end, and the server's policy as a line through all."""
+    rows = standings(group)
+    figure = Figure(figsize=(PAPER_WIDTH, 1.2 + 0.34 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    places = np.arange(len(rows))
+    mark: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "black", "markeredgewidth": 0.6, "markersize": 7}
+    axes.plot([row.data for row in rows], places - 0.13, "D", color=NAMES[DATA], label="a client's data", **mark)
+    played = [(row.own, place) for row, place in zip(rows, places) if row.own is not None]
+    if played:
+        own, where = np.array(played).T
+        axes.plot(own, where + 0.13, "o", color=NAMES[OWN], label="its own policy at the end", **mark)
+    if group.finals and group.mode != "local":
+        axes.axvline(float(np.mean(group.finals)), color=NAMES[SERVER], linewidth=2, label="the server's policy")
+    axes.set(xlabel="return", yticks=places, yticklabels=[row.client for row in rows], ylim=(len(rows) - 0.5, -0.5))
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def vote_figure(found: Sequence[Votes]) -> Figure:
+    """One panel per client: the shares of the votes that each candidate won, stacked."""
+    columns = min(4, len(found))
+    rows = -(-len(found) // columns)
+    figure = Figure(figsize=(max(3.0, 1.9 * columns), 0.7 + 1.6 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in panels.flat[len(found) :]:
+        axes.set_visible(False)
+    for axes, client in zip(panels.flat, found):
+        axes.stackplot(
+            client.steps,
+            [client.shares[voter] for voter in VOTERS],
+            colors=[NAMES[colour] for colour in VOTERS.values()],
+            labels=[VOTER_WORDS[voter] for voter in VOTERS],
+            edgecolor="white",
+            linewidth=0.4,
+        )
+        axes.set(title=client.client, ylim=(0, 1), yticks=[0, 0.5, 1], yticklabels=["0", "50 %", "100 %"])
+        axes.margins(x=0)
+    figure.supxlabel(STEPS, fontsize=10)
+    handles, labels = panels.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+    return figure
+
+
+def _draw_curve(axes: Axes, curve: Curve, colour: str, dashes: Sequence[float], label: str) -> None:
+    style = (0, tuple(dashes)) if dashes else "-"
     axes.plot(
-        [entry["round"] for entry in played],
-        [entry["server"]["return"] for entry in played],
-        color=BLUE,
+        curve.steps,
+        curve.mean,
+        color=NAMES[colour],
+        linestyle=style,
+        linewidth=1.8,
         marker="o",
-        linewidth=2,
-        label="server's policy",
+        markersize=3,
+        label=label,
     )
-    average = sum(behaviour.values()) / len(behaviour)
-    for i, value in enumerate(behaviour.values()):
-        axes.axhline(value, color=GREY, linewidth=0.8, alpha=0.6, label=None if i else "each client's data")
-    axes.axhline(average, color=ORANGE, linestyle="--", linewidth=1.6, label="average of the clients' data")
-    axes.set(xlabel="round", ylabel="return", title="Server's policy over training")
-    axes.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def draw_votes(axes: Axes, metrics: Sequence[dict[str, Any]], client: str) -> None:
-    """Stacked shares of the votes at s' that went to each candidate."""
-    entries = [entry for entry in metrics if client in entry.get("clients", {})]
-    axes.stackplot(
-        [entry["round"] for entry in entries],
-        [[entry["clients"][client][f"vote_{who}"] for entry in entries] for who in VOTERS],
-        labels=[{"local": "own policy", "behaviour": "its data", "global": "global policy"}[who] for who in VOTERS],
-        colors=list(VOTERS.values()),
-        alpha=0.85,
-    )
-    axes.set(title=client, ylim=(0, 1), yticks=[0, 0.5, 1])
-    axes.set_yticklabels(["0", "½", "1"])
-    axes.margins(x=0)
-
-
-def _clients_with_votes(metrics: Sequence[dict[str, Any]]) -> list[str]:
-    clients = metrics[-1].get("clients", {}) if metrics else {}
-    return [name for name, values in clients.items() if "vote_local" in values]
+    if curve.low is not None and curve.high is not None:
+        axes.fill_between(curve.steps, curve.low, curve.high, color=NAMES[colour], alpha=0.2, linewidth=0)

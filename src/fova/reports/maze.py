@@ -6,7 +6,6 @@ without a display. Rows of the layout run down the page and columns across it, a
 
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -22,15 +21,18 @@ from matplotlib.patches import Circle
 from numpy.typing import ArrayLike, NDArray
 
 from fova.errors import FovaError
+from fova.reports import palette
 from fova.tasks.maze2d import BALL_OFFSET, GOAL_RADIUS, Maze, maze_task
 
 Panel = tuple[str, Sequence[ArrayLike]]  # (title, trajectories)
 
-FLOOR, WALL, INK, GOAL = "#f6f5f0", "#555d6b", "#22262e", "#009e73"
+FLOOR, WALL, INK, GOAL = "#f6f5f0", "#555d6b", "#22262e", palette.GREEN
 # Perceptually even and safe for colour-blind readers; cut before the yellow that a light floor swallows.
 TIME_COLOURS = ListedColormap(matplotlib.colormaps["plasma"](np.linspace(0.0, 0.82, 256)))
-# Okabe and Ito's palette without the goal's green and, again, the yellow. More clients than colours repeat them.
-CLIENT_COLOURS = ("#0072b2", "#d55e00", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+# Without the goal's green. More clients than colours repeat them.
+CLIENT_COLOURS = (
+    palette.BLUE, palette.VERMILION, palette.PURPLE, palette.SKY, palette.ORANGE, palette.BLACK,
+)  # fmt: skip
 START: dict[str, Any] = {"marker": "o", "markersize": 7.5, "markerfacecolor": "white", "markeredgecolor": INK}
 END: dict[str, Any] = {"marker": "o", "markersize": 6.5, "markeredgecolor": "white"}
 TARGET: dict[str, Any] = {"marker": "*", "markersize": 19, "markerfacecolor": GOAL, "markeredgecolor": "white"}
@@ -70,8 +72,8 @@ def draw_trajectories(
         axes.legend(handles=names, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=3, frameon=False, fontsize=11)
 
 
-def before_after(path: Path | str, task_name: str, panels: Sequence[Panel]) -> None:
-    """Write a PNG with one maze per panel side by side, coloured by time on one scale."""
+def panels_figure(task_name: str, panels: Sequence[Panel]) -> Figure:
+    """One maze per panel side by side, coloured by time on one scale."""
     if not panels:
         raise FovaError("There is nothing to draw: give at least one (title, trajectories) panel.")
     maze = maze_task(task_name).maze
@@ -83,7 +85,7 @@ def before_after(path: Path | str, task_name: str, panels: Sequence[Panel]) -> N
     for axes, (title, trajectories) in zip(all_axes, panels):
         draw_trajectories(axes, task_name, trajectories, title)
     _add_key(figure, all_axes[-1], maze.time_limit)
-    figure.savefig(path, dpi=160, facecolor="white", format="png")
+    return figure
 
 
 def _add_key(figure: Figure, last_panel: Axes, time_limit: int) -> None:

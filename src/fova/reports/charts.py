@@ -1,0 +1,207 @@
+"""The charts of the report: each a figure with its legend, its caption, and its numbers in a table that unfolds.
+
+Which numbers are shown is said in `series.py`, how marks are drawn in `svg.py`; here the two meet.
+"""
+
+from collections.abc import Sequence
+from itertools import cycle
+
+import numpy as np
+
+from fova.reports import svg
+from fova.reports.markup import Markup, element, join
+from fova.reports.palette import DATA, OWN, SERIES, SERVER, VOTER_WORDS, VOTERS
+from fova.reports.records import Group
+from fova.reports.series import (
+    STEPS,
+    Curve,
+    Standing,
+    Votes,
+    client_curves,
+    learning_curve,
+    mean_client_curve,
+    standings,
+)
+from fova.reports.story import number, vote_in_words
+
+MOST_DOTS = 24  # clients in the chart of dots; the table of clients has all
+MOST_VOTES = 12  # clients with a chart of votes each
+
+
+# --- Learning curves ---
+
+
+def learning_curves(groups: Sequence[Group]) -> Markup | None:
+    """The server's return over training, one line per setting, with what the data earned as levels."""
+    curves = [(group, curve) for group in groups if (curve := learning_curve(group)) is not None]
+    if not curves:
+        return None
+    styles = cycle(SERIES if len(groups) > 1 else [(SERVER, ())])
+    lines = [
+        svg.Line(_label(group, groups), c.steps, c.mean, colour, c.low, c.high, dashes)
+        for (group, c), (colour, dashes) in zip(curves, styles)
+    ]
+    levels = _data_levels([group for group, _ in curves])
+    ends = "; ".join(f"{line.label} from {number(line.y[0])} to {number(line.y[-1])}" for line in lines)
+    title = "Return over training"
+    return _figure(
+        title,
+        svg.line_chart(title, f"{ends}.", lines, levels, STEPS, "return"),
+        [svg.Key(line.label, line.colour, dashes=line.dashes) for line in lines]
+        + [svg.Key(f"{lv.label}: {number(lv.value)}", lv.colour, dashes=lv.dashes) for lv in levels],
+        "Mean return of the evaluation episodes along training. "
+        + (
+            "Bands: 95 % bootstrap intervals over seeds."
+            if any(c.low for _, c in curves)
+            else "One seed, no interval."
+        ),
+        _curve_table([(line.label, curve) for line, (_, curve) in zip(lines, curves)]),
+    )
+
+
+def _label(group: Group, groups: Sequence[Group]) -> str:
+    if len(groups) > 1:
+        return group.label
+    return "the clients' own policies" if group.mode == "local" else "the server's policy"
+
+
+def _data_levels(groups: Sequence[Group]) -> list[svg.Level]:
+    """What the clients' data earned, where all groups were given the same."""
+    found = [[standing.data for standing in standings(group)] for group in groups]
+    if not found[0] or any(data != found[0] for data in found):
+        return []
+    levels = [svg.Level("average of the clients' data", float(np.mean(found[0])), DATA)]
+    if len(found[0]) > 1:
+        levels.append(svg.Level("best client's data", max(found[0]), DATA, (1, 4)))
+    return levels
+
+
+# --- Server against clients ---
+
+
+def server_against_clients(group: Group) -> Markup | None:
+    """What every client's data earned, what its own policy earns, and where the server's stands."""
+    rows = standings(group)[:MOST_DOTS]
+    if not rows:
+        return None
+    server = float(np.mean(group.finals)) if group.finals and group.mode != "local" else None
+    keys = [svg.Key("return of a client's data", DATA, "diamond")]
+    if any(row.own is not None for row in rows):
+        keys.append(svg.Key("its own policy at the end", OWN, "circle"))
+    if server is not None:
+        keys.append(svg.Key("the server's policy", SERVER))
+    left_out = len(group.client_names) - len(rows)
+    title = "Server against clients, at the end"
+    return _figure(
+        title,
+        svg.dot_chart(
+            title,
+            _spoken(rows, server),
+            [svg.Dots(row.client, row.data, row.own) for row in rows],
+            server,
+            "return",
+        ),
+        keys,
+        f"Mean over {len(group.records)} seeds." if len(group.records) > 1 else "One seed.",
+        element("p", f"{left_out} more clients are in the table of clients.", class_="note") if left_out else None,
+    )
+
+
+def _spoken(rows: Sequence[Standing], server: float | None) -> str:
+    words = [f"The server's policy earns {number(server)}."] if server is not None else []
+    for row in rows:
+        own = f", its own policy {number(row.own)}" if row.own is not None else ""
+        words.append(f"{row.client}: its data {number(row.data)}{own}.")
+    return " ".join(words)
+
+
+def clients_over_training(group: Group) -> Markup | None:
+    """The server's policy and every client's own along training, where the clients were played."""
+    server, mean, clients = learning_curve(group), mean_client_curve(group), client_curves(group)
+    if server is None or mean is None or group.mode != "federated":
+        return None
+    lines = [
+        *(svg.Line(curve.label, curve.steps, curve.mean, OWN, faint=True) for curve in clients),
+        svg.Line(mean.label, mean.steps, mean.mean, OWN, mean.low, mean.high, (7, 3)),
+        svg.Line("the server's policy", server.steps, server.mean, SERVER, server.low, server.high),
+    ]
+    title = "Server against clients, over training"
+    words = (
+        f"At the last evaluation the server's policy earns {number(server.mean[-1])}, the clients' own "
+        f"{number(mean.mean[-1])} on average."
+    )
+    return _figure(
+        title,
+        svg.line_chart(title, words, lines, [], STEPS, "return"),
+        [
+            svg.Key("the server's policy", SERVER),
+            svg.Key(mean.label, OWN, dashes=(7, 3)),
+            svg.Key("each client's own policy (thin)", OWN),
+        ],
+        words,
+        _curve_table([("the server's policy", server), *((curve.label, curve) for curve in (mean, *clients))]),
+    )
+
+
+# --- Votes ---
+
+
+def vote_charts(votes: Sequence[Votes]) -> Markup:
+    """One small chart per client: the shares of the votes that each candidate won, over training."""
+    charts = [
+        element(
+            "figure",
+            element("h4", client.client),
+            svg.share_chart(
+                f"Votes at {client.client}",
+                vote_in_words(client),
+                client.steps,
+                {VOTER_WORDS[voter]: (colour, client.shares[voter]) for voter, colour in VOTERS.items()},
+            ),
+            element("figcaption", _sentence(vote_in_words(client))),
+        )
+        for client in votes[:MOST_VOTES]
+    ]
+    left_out = len(votes) - len(charts)
+    note = element("p", f"{left_out} more clients are in the table of clients.", class_="note") if left_out else ""
+    keys = [svg.Key(VOTER_WORDS[voter], colour, "area") for voter, colour in VOTERS.items()]
+    return join([svg.legend(keys), element("div", charts, class_="many"), note])
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:] + "."
+
+
+# --- Around a chart ---
+
+
+def _figure(title: str, chart: Markup, keys: Sequence[svg.Key], caption: str, below: Markup | None) -> Markup:
+    return element(
+        "figure", element("h3", title), svg.legend(keys), chart, element("figcaption", caption), below or ""
+    )
+
+
+def _curve_table(curves: Sequence[tuple[str, Curve]]) -> Markup:
+    """The numbers of a chart of curves, for whoever cannot or would rather not read it from the picture."""
+    all_steps = sorted({step for _, curve in curves for step in curve.steps})
+    head = element(
+        "tr", element("th", STEPS, scope="col"), [element("th", label, scope="col") for label, _ in curves]
+    )
+    cells = [{step: _point(curve, i) for i, step in enumerate(curve.steps)} for _, curve in curves]
+    rows = [
+        element(
+            "tr", element("th", f"{step:,.0f}", scope="row"), [element("td", cell.get(step, "")) for cell in cells]
+        )
+        for step in all_steps
+    ]
+    table = element("table", element("thead", head), element("tbody", rows))
+    region = element(
+        "div", table, class_="scroll", tabindex="0", role="region", aria_label="the numbers of this chart"
+    )
+    return element("details", element("summary", "The numbers of this chart"), region, class_="figures")
+
+
+def _point(curve: Curve, i: int) -> str:
+    if curve.low is None or curve.high is None:
+        return number(curve.mean[i])
+    return f"{number(curve.mean[i])} [{number(curve.low[i])}, {number(curve.high[i])}]"

@@ -1,0 +1,48 @@
+"""The command that runs a configuration again, to the letter.
+
+Flags are written only where a setting differs from its default, so the command stays short. What flags cannot say
+(named clients, offsets) needs the configuration file.
+"""
+
+import shlex
+from dataclasses import fields
+from typing import Any
+
+from fova import algorithms
+from fova.config import Config, RunConfig
+
+
+def train_command(config: Config) -> str | None:
+    """`fova train` with flags, or None where only a configuration file can say it."""
+    sizes = {client.size for client in config.clients}
+    named = any(client.name is not None or client.offset is not None for client in config.clients)
+    settings = _changed(config.run, RunConfig()) | _changed(
+        config.algorithm, algorithms.configure(config.algorithm_name)
+    )
+    if named or len(sizes) != 1 or not all(_fits_a_flag(value) for value in settings.values()):
+        return None
+    words = ["--task", config.task] if config.task else []
+    words += ["--clients", *(client.data for client in config.clients)]
+    if None not in sizes:
+        words += ["--size", str(sizes.pop())]
+    if config.algorithm_name != "fova":
+        words += ["--algorithm", config.algorithm_name]
+    for name, value in settings.items():
+        words += _flag(name.replace("_", "-"), value)
+    return f"fova train {shlex.join(words)}"
+
+
+def _changed(settings: Any, defaults: Any) -> dict[str, Any]:
+    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    return {name: value for name, value in values.items() if value != getattr(defaults, name)}
+
+
+def _fits_a_flag(value: Any) -> bool:
+    parts = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(part, bool | int | float | str) for part in parts)
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [f"--{name}" if value else f"--no-{name}"]
+    return [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]

@@ -1,0 +1,280 @@
+"""A run in plain sentences: what was done, how it ended, and who won the vote.
+
+Says only what the figures carry: one seed is called one seed, and the best of many looks is called that. Numbers
+in, sentences out; nothing is read or drawn here.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fova.clients import complete
+from fova.evaluation.statistics import bootstrap_mean
+from fova.reports.palette import VOTER_WORDS
+from fova.reports.records import Group
+from fova.reports.series import Votes, server_shares
+
+# Shares nearer to one another than this are called level.
+NOTICEABLE = 0.05
+
+
+def number(value: float) -> str:
+    """As all figures are shown: thousands apart, one decimal."""
+    return f"{value:,.1f}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def mean_with_interval(values: Sequence[float]) -> str:
+    """The mean over seeds, with its interval in brackets where there are several seeds."""
+    interval = bootstrap_mean(values)
+    if math.isnan(interval.low):
+        return number(interval.mean)
+    return f"{number(interval.mean)} [{number(interval.low)}, {number(interval.high)}]"
+
+
+# --- How it went ---
+
+
+def summary(group: Group) -> list[str]:
+    """One setting: what was trained, how it ended against data and clients, and how far that can be trusted."""
+    sentences = [_what_was_done(group), *_how_it_ended(group), *_along_the_way(group)]
+    return [*sentences, *_what_went_wrong(group), _how_sure(group)]
+
+
+def comparison(groups: Sequence[Group]) -> list[str]:
+    """Several settings on the same task: who ended highest, and whether that can be luck."""
+    played = sorted((group for group in groups if group.finals), key=lambda group: -float(np.mean(group.finals)))
+    if len(played) < 2:
+        return []
+    first, second = played[:2]
+    task = f" on {first.task}" if first.task else ""
+    sentence = (
+        f"Of {len(played)} settings{task}, {first.label} ends highest with {mean_with_interval(first.finals)}, "
+        f"ahead of {second.label} with {mean_with_interval(second.finals)}."
+    )
+    fewest = min(len(group.finals) for group in (first, second))
+    if fewest < 2:
+        return [sentence, "One seed cannot tell a better setting from a luckier one: take the order as a hint."]
+    if bootstrap_mean(first.finals).low <= bootstrap_mean(second.finals).high:
+        return [sentence, "Their intervals overlap, so the order of these two may be luck."]
+    return [sentence, f"Their intervals over {fewest} seeds do not overlap."]
+
+
+def _what_was_done(group: Group) -> str:
+    record = group.first
+    rows = sum(client["rows"] for client in record.clients.values())
+    clients = f"{_count(len(record.clients), 'client')} ({_make_up(group)}{rows:,} logged transitions in all)"
+    task = f" on {group.task}" if group.task else ""
+    budget = f"{_count(record.run.rounds, 'round')} of {_count(record.run.local_steps, 'gradient step')}"
+    if group.mode == "local":
+        return f"Each of {clients} trained a policy of its own with {group.algorithm}{task}, alone: {budget}."
+    if group.mode == "centralised":
+        return f"{group.algorithm} trained one policy{task} on the pooled data of {clients}: {budget} a client."
+    return f"{group.algorithm} trained one policy{task} across {clients}: {budget} at every client."
+
+
+def _make_up(group: Group) -> str:
+    """`2 × expert, 2 × random; ` where that says more than the clients' names."""
+    kinds = Counter(Path(client.data).name for client in complete(group.first.config.clients))
+    if not kinds or len(kinds) == len(group.client_names) > 4:
+        return ""
+    return ", ".join(f"{count} × {kind}" for kind, count in kinds.items()) + "; "
+
+
+def _how_it_ended(group: Group) -> list[str]:
+    if not group.finals:
+        why = "there is no task to play it in" if group.task is None else "no run is finished yet"
+        return [f"What the policy earns is not known: {why}."]
+    server = float(np.mean(group.finals))
+    whose = "The clients' policies earn" if group.mode == "local" else "At the end the server's policy earns"
+    earned = f"{whose} {mean_with_interval(group.finals)}{_score(group)}, {_episodes(group)}."
+    return [
+        f"{earned} {_against_data(group, server)}",
+        *_against_clients(group, server),
+    ]
+
+
+def _score(group: Group) -> str:
+    scores = [record.result["server"]["score"] for record in group.records if "server" in record.result]
+    if not scores or None in scores:
+        return ""
+    return f" (normalised score {mean_with_interval(scores)}; 0 is a random policy, 100 the reference expert)"
+
+
+def _episodes(group: Group) -> str:
+    episodes = group.first.run.final_episodes
+    return f"the mean return of {_count(episodes, 'episode')}" + (" a seed" if len(group.records) > 1 else "")
+
+
+def _against_data(group: Group, server: float) -> str:
+    behaviour = _means(group, "behaviour")
+    average = float(np.mean(list(behaviour.values())))
+    best = max(behaviour, key=lambda name: behaviour[name])
+    if len(behaviour) == 1:
+        return f"The behaviour in the data earned {number(average)}: the result is {_place(server, average)} that."
+    return (
+        f"The behaviour in the clients' data earned {number(average)} on average and {number(behaviour[best])} at "
+        f"best ({best}): the result is {_place(server, average)} the average and {_place(server, behaviour[best])} "
+        "the best."
+    )
+
+
+def _against_clients(group: Group, server: float) -> list[str]:
+    own = _means(group, "client_returns")
+    if group.mode != "federated" or len(own) < 2:
+        return []
+    average, best = float(np.mean(list(own.values()))), max(own, key=lambda name: own[name])
+    return [
+        f"The clients' own policies earn {number(average)} on average, so the server's is "
+        f"{number(abs(server - average))} {'better' if server >= average else 'worse'} than its mean client; the "
+        f"best of them, {best}, earns {number(own[best])}."
+    ]
+
+
+def _along_the_way(group: Group) -> list[str]:
+    if len(group.records) > 1 or len(group.first.evaluations) < 3:
+        return []
+    evaluations = group.first.evaluations
+    best = max(evaluations, key=lambda look: evaluations[look])
+    return [
+        f"The highest evaluation along training was {number(evaluations[best])} after round {best}; it is picked "
+        f"with hindsight from {len(evaluations)} looks, so it flatters."
+    ]
+
+
+def _what_went_wrong(group: Group) -> list[str]:
+    sentences = []
+    for record in group.records:
+        if not record.complete:
+            sentences.append(
+                f"The run {record.directory.name} is not finished: {record.rounds_done} of "
+                f"{_count(record.run.rounds, 'round')} are done."
+            )
+    rejected = Counter(
+        name for record in group.records for entry in record.metrics for name in entry.get("rejected", ())
+    )
+    if rejected:
+        listed = ", ".join(f"{name} ({_count(times, 'time')})" for name, times in rejected.items())
+        sentences.append(f"Submissions that were not finite numbers were left out: {listed}.")
+    return sentences
+
+
+def _how_sure(group: Group) -> str:
+    if len(group.records) == 1:
+        return f"This is one seed ({group.seeds[0]}): how much of it is luck, it cannot tell."
+    listed = f"{len(group.seeds)} seeds ({', '.join(map(str, group.seeds))})"
+    return f"Figures are means over {listed}; brackets and bands are 95 % bootstrap intervals."
+
+
+# --- Who won the vote ---
+
+
+def vote_summary(group: Group, votes: Sequence[Votes]) -> list[str]:
+    """Who won the vote where, which clients were imitated, which were led, and who counted at the server."""
+    winners = {client_votes.client: winner(client_votes) for client_votes in votes}
+    sentences = [
+        text.format(clients=_listed([client for client, won in winners.items() if won == voter]))
+        for voter, text in _OUTCOMES.items()
+        if voter in winners.values()
+    ]
+    return [*sentences, *_extremes(votes), *_imitation(group, votes), *_at_the_server(group)]
+
+
+_OUTCOMES = {
+    "behaviour": (
+        "Imitated: at {clients} the data won. In the judgement of that client's critics, what was done there is "
+        "still better than what either policy would do, so it is what there is to learn from."
+    ),
+    "global": (
+        "Led: at {clients} the global policy won. What the others know is judged better there than the client's "
+        "own data and its own policy."
+    ),
+    "local": "On their own: at {clients} the client's own policy won, ahead of its data and of the global policy.",
+    None: "Undecided: at {clients} no candidate was clearly ahead.",
+}
+
+
+def winner(votes: Votes) -> str | None:
+    """The candidate with most votes over the last fifth of the run; None if it is not clearly ahead."""
+    (best, most), (_, second) = sorted(
+        ((voter, votes.late(voter)) for voter in votes.shares), key=lambda pair: -pair[1]
+    )[:2]
+    return best if most - second >= NOTICEABLE else None
+
+
+def vote_in_words(votes: Votes) -> str:
+    """One client's vote: the shares at the end, and what changed since the beginning."""
+    order = sorted(votes.shares, key=lambda voter: -votes.late(voter))
+    shares = ", ".join(f"{VOTER_WORDS[voter]} {percent(votes.late(voter))}" for voter in order)
+    moved = max(order, key=lambda voter: abs(votes.late(voter) - votes.early(voter)))
+    change = votes.late(moved) - votes.early(moved)
+    if abs(change) < NOTICEABLE:
+        return f"{shares}; much as in the beginning"
+    direction = "up" if change > 0 else "down"
+    return f"{shares}; {VOTER_WORDS[moved]} is {direction} from {percent(votes.early(moved))} in the beginning"
+
+
+def _extremes(votes: Sequence[Votes]) -> list[str]:
+    """Where the data and the global policy were trusted most and least, if clients differ in that."""
+    sentences = []
+    for voter, words in (("behaviour", "The data was trusted"), ("global", "The global policy led")):
+        order = sorted(votes, key=lambda client: -client.late(voter))
+        most, least = order[0], order[-1]
+        if most.late(voter) - least.late(voter) >= NOTICEABLE:
+            sentences.append(
+                f"{words} most at {most.client} ({percent(most.late(voter))} of the votes) and least at "
+                f"{least.client} ({percent(least.late(voter))})."
+            )
+    return sentences
+
+
+def _imitation(group: Group, votes: Sequence[Votes]) -> list[str]:
+    settings = group.first.config.settings
+    if settings.get("imitate") == "vote":
+        return ["Every client's policy imitates the action that wins the vote, so a client that is led follows."]
+    weights = {client.client: client.late_weight for client in votes if client.late_weight is not None}
+    if not weights or not settings.get("awr", True):
+        return []
+    listed = ", ".join(f"{client} {weight:.2f}" for client, weight in weights.items())
+    return [f"Every client's policy imitates its own data, with a mean weight w (1 is in full) of: {listed}."]
+
+
+def _at_the_server(group: Group) -> list[str]:
+    shares = server_shares(group.first)
+    if shares is None:
+        return []
+    listed = ", ".join(f"{client} {percent(share)}" for client, share in shares.items())
+    seed = f" (seed {group.first.seed})" if len(group.records) > 1 else ""
+    return [f"In the last round{seed} the server counted the clients' parameters with: {listed}."]
+
+
+# --- Words ---
+
+
+def _means(group: Group, what: str) -> dict[str, float]:
+    """By client, the mean over seeds of a property of the records."""
+    found: dict[str, list[float]] = {}
+    for record in group.records:
+        for client, value in getattr(record, what).items():
+            found.setdefault(client, []).append(value)
+    return {client: float(np.mean(values)) for client, values in found.items()}
+
+
+def _place(value: float, other: float) -> str:
+    return "above" if value > other else "below" if value < other else "level with"
+
+
+def _count(count: int, thing: str) -> str:
+    return f"{count:,} {thing}" + ("" if count == 1 else "s")
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"

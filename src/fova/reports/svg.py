@@ -1,0 +1,290 @@
+"""Charts as SVG inside the page.
+
+The page could carry Plotly, but its script is some 4.5 MB a page. What a run's report has to show are lines with
+bands, stacked shares and dots; drawn here, they weigh a few kilobytes each, need no script, follow the page's
+colours in the dark, print sharply, and can be read out: every chart says in words what it shows, and every
+point has a tooltip. Colours are the classes of `palette.css`. Numbers in, markup out.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from matplotlib.ticker import MaxNLocator
+
+from fova.reports.markup import Markup, element
+from fova.reports.palette import DATA, OWN, SERVER
+
+WIDTH, HEIGHT = 440, 300  # of a whole chart; text is 13 units high, so it stays readable on a phone
+RIGHT = WIDTH - 26  # where the plot ends: half a number under the axis needs the rest
+SMALL_WIDTH, SMALL_HEIGHT = 300, 170
+CHARACTER = 7.2  # about the width of one, in the same units
+ROW = 38  # height of a row of dots
+LABEL_CHARACTERS = 16  # of a row's label; longer ones are cut, the tooltip has them whole
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve, with a band where there is an interval."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    dashes: Sequence[float] = ()
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Level:
+    """A horizontal line to compare with."""
+
+    label: str
+    value: float
+    colour: str
+    dashes: Sequence[float] = (5, 4)
+
+
+class Dots(NamedTuple):
+    """One client in a chart of dots."""
+
+    label: str
+    data: float
+    own: float | None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From values to places on the page."""
+
+    first: float
+    last: float
+    at_first: float
+    at_last: float
+    ticks: tuple[float, ...] = field(default=())
+
+    def __call__(self, value: float) -> float:
+        return self.at_first + (value - self.first) / (self.last - self.first) * (self.at_last - self.at_first)
+
+
+# --- The three kinds of chart ---
+
+
+def line_chart(
+    title: str, description: str, lines: Sequence[Line], levels: Sequence[Level], x_label: str, y_label: str
+) -> Markup:
+    """Curves over training with bands, and levels to compare with."""
+    values = [v for line in lines for v in (*line.y, *(line.low or ()), *(line.high or ()))]
+    low, high = _span([*values, *(level.value for level in levels)])
+    y_ticks = _ticks(low, high)
+    left = 30 + CHARACTER * max(len(_tick_label(tick)) for tick in y_ticks)
+    y = Axis(min(low, y_ticks[0]), max(high, y_ticks[-1]), HEIGHT - 46, 10, y_ticks)
+    first, last = _span([v for line in lines for v in line.x])
+    x = Axis(first, last, left, RIGHT, _ticks(first, last, most=5))
+    return _chart(
+        title,
+        description,
+        WIDTH,
+        HEIGHT,
+        _y_grid(y, left, RIGHT, _tick_label),
+        _x_ticks(x, HEIGHT - 46),
+        _axis_names(x_label, y_label, left),
+        [_level(level, x, y) for level in levels],
+        [_band(line, x, y) for line in lines],
+        [_line(line, x, y) for line in lines],
+    )
+
+
+def share_chart(
+    title: str, description: str, x_values: Sequence[float], shares: Mapping[str, tuple[str, Sequence[float]]]
+) -> Markup:
+    """Shares of a whole over training, stacked. `shares` is label -> (colour, values), from the bottom up."""
+    if len(x_values) == 1:  # one point is shown as a level stretch
+        x_values = [x_values[0] - 0.5, x_values[0] + 0.5]
+        shares = {label: (colour, [values[0]] * 2) for label, (colour, values) in shares.items()}
+    left, right, bottom = 46, SMALL_WIDTH - 24, SMALL_HEIGHT - 26
+    x = Axis(x_values[0], x_values[-1], left, right, _ticks(x_values[0], x_values[-1], most=3))
+    y = Axis(0.0, 1.0, bottom, 10, (0.0, 0.5, 1.0))
+    areas, below = [], [0.0] * len(x_values)
+    for label, (colour, values) in shares.items():
+        above = [b + v for b, v in zip(below, values)]
+        outline = [*zip(x_values, above), *reversed(list(zip(x_values, below)))]
+        words = f"{label}: {values[0]:.0%} at first, {values[-1]:.0%} at the end"
+        areas.append(
+            element("path", element("title", words), d=_path(outline, x, y) + "Z", class_=f"area {colour}")
+        )
+        below = above
+    return _chart(
+        title,
+        description,
+        SMALL_WIDTH,
+        SMALL_HEIGHT,
+        areas,
+        _y_grid(y, left, right, lambda value: f"{value:.0%}"),
+        _x_ticks(x, bottom),
+    )
+
+
+def dot_chart(title: str, description: str, rows: Sequence[Dots], server: float | None, x_label: str) -> Markup:
+    """Every client's data and own policy as dots on one scale, and the server's policy as a line through all."""
+    values = [v for row in rows for v in (row.data, row.own, server) if v is not None]
+    low, high = _span(values)
+    height = 20 + ROW * len(rows) + 46
+    left = 14 + CHARACTER * min(LABEL_CHARACTERS, max(len(row.label) for row in rows))
+    ticks = _ticks(low, high, most=4)
+    x = Axis(min(low, ticks[0]), max(high, ticks[-1]), left + 8, RIGHT, ticks)
+    bottom = height - 46
+    line = []
+    if server is not None:
+        words = element("title", f"server's policy: {server:,.1f}")
+        line = [element("path", words, d=f"M{x(server):.1f} 8V{bottom}", class_=f"line {SERVER}")]
+    return _chart(
+        title,
+        description,
+        WIDTH,
+        height,
+        [element("path", d=f"M{x(tick):.1f} 8V{bottom}", class_="grid") for tick in x.ticks],
+        _x_ticks(x, bottom),
+        element("text", x_label, x=(left + WIDTH) / 2, y=height - 6.0, text_anchor="middle"),
+        line,
+        [_dots(row, x, 8 + ROW * (i + 0.5), left) for i, row in enumerate(rows)],
+    )
+
+
+# --- Parts of a chart ---
+
+
+def _chart(title: str, description: str, width: float, height: float, *parts: str | Sequence[str]) -> Markup:
+    return element(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {width:g} {height:g}",
+        role="img",
+        aria_label=f"{title}. {description}",
+        class_="chart",
+    )
+
+
+def _y_grid(y: Axis, left: float, right: float, spoken: Callable[[float], str]) -> list[Markup]:
+    return [
+        part
+        for tick in y.ticks
+        for part in (
+            element("path", d=f"M{left:.1f} {y(tick):.1f}H{right:.1f}", class_="grid"),
+            element("text", spoken(tick), x=left - 6, y=y(tick) + 4.5, text_anchor="end"),
+        )
+    ]
+
+
+def _x_ticks(x: Axis, bottom: float) -> list[Markup]:
+    return [
+        element("text", _tick_label(tick), x=x(tick), y=bottom + 18.0, text_anchor="middle")
+        for tick in x.ticks
+        if x.at_first - 1 <= x(tick) <= x.at_last + 1
+    ]
+
+
+def _axis_names(x_label: str, y_label: str, left: float) -> list[Markup]:
+    middle = (HEIGHT - 46) / 2 + 5
+    return [
+        element("text", x_label, x=(left + RIGHT) / 2, y=HEIGHT - 8.0, text_anchor="middle"),
+        element("text", y_label, transform=f"translate(13 {middle:g}) rotate(-90)", text_anchor="middle"),
+    ]
+
+
+def _line(line: Line, x: Axis, y: Axis) -> Markup:
+    points = [
+        element("circle", element("title", f"{line.label}: {b:,.1f} at {a:,.0f}"), cx=x(a), cy=y(b), r=3.2)
+        for a, b in zip(line.x, line.y)
+    ]
+    drawn = element("path", d=_path(list(zip(line.x, line.y)), x, y), stroke_dasharray=_dashes(line.dashes))
+    return element("g", drawn, points, class_=f"line {line.colour}" + (" faint" if line.faint else ""))
+
+
+def _band(line: Line, x: Axis, y: Axis) -> Markup:
+    if line.low is None or line.high is None:
+        return Markup()
+    outline = [*zip(line.x, line.high), *reversed(list(zip(line.x, line.low)))]
+    return element("path", d=_path(outline, x, y) + "Z", class_=f"band {line.colour}")
+
+
+def _level(level: Level, x: Axis, y: Axis) -> Markup:
+    return element(
+        "path",
+        element("title", f"{level.label}: {level.value:,.1f}"),
+        d=f"M{x.at_first:.1f} {y(level.value):.1f}H{x.at_last:.1f}",
+        stroke_dasharray=_dashes(level.dashes),
+        class_=f"line {level.colour}",
+    )
+
+
+def _dots(row: Dots, x: Axis, y: float, left: float) -> Markup:
+    short = row.label if len(row.label) <= LABEL_CHARACTERS else row.label[: LABEL_CHARACTERS - 1] + "…"
+    label = element("text", element("title", row.label), short, x=left, y=y + 4.5, text_anchor="end")
+    # The two marks stand a little apart, so that neither hides the other where they earn the same.
+    diamond = element(
+        "path",
+        element("title", f"{row.label}, its data: {row.data:,.1f}"),
+        d=f"M{x(row.data):.1f} {y - 13:.1f}l7 7l-7 7l-7 -7Z",
+        class_=f"dot {DATA}",
+    )
+    if row.own is None:
+        return element("g", label, diamond)
+    words = element("title", f"{row.label}, its own policy: {row.own:,.1f}")
+    return element("g", label, diamond, element("circle", words, cx=x(row.own), cy=y + 6, r=6, class_=f"dot {OWN}"))
+
+
+def _path(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> str:
+    return "M" + "L".join(f"{x(a):.1f} {y(b):.1f}" for a, b in points)
+
+
+def _dashes(dashes: Sequence[float]) -> str | None:
+    return " ".join(f"{length:g}" for length in dashes) or None
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    """Lowest and highest, made a little wider where they are the same."""
+    low, high = min(values), max(values)
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _ticks(low: float, high: float, most: int = 6) -> tuple[float, ...]:
+    return tuple(float(tick) for tick in MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
+
+
+def _tick_label(value: float) -> str:
+    return f"{value:,.10g}"
+
+
+# --- Legends ---
+
+
+class Key(NamedTuple):
+    """One entry of a legend: what a mark means."""
+
+    label: str
+    colour: str
+    mark: Literal["line", "area", "diamond", "circle"] = "line"
+    dashes: Sequence[float] = ()
+
+
+def legend(keys: Sequence[Key]) -> Markup:
+    """The marks of a chart with their meanings."""
+    return element("ul", [element("li", _swatch(key), key.label) for key in keys], class_="legend")
+
+
+def _swatch(key: Key) -> Markup:
+    if key.mark == "line":
+        mark = element("path", d="M1 6H27", stroke_dasharray=_dashes(key.dashes), class_=f"line {key.colour}")
+    else:
+        outline = {
+            "area": "M4 0H24V12H4Z",
+            "diamond": "M14 0l6 6l-6 6l-6 -6Z",
+            "circle": "M8 6a6 6 0 1 0 12 0a6 6 0 1 0 -12 0",
+        }
+        mark = element(
+            "path", d=outline[key.mark], class_=f"{'area' if key.mark == 'area' else 'dot'} {key.colour}"
+        )
+    return element("svg", mark, viewBox="0 0 28 12", aria_hidden="true")
