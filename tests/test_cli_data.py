@@ -49,6 +49,22 @@ def test_inspect_a_file_and_made_data(capsys, tmp_path):
     assert "Returns" in said(capsys, "inspect", "log.npz")
 
 
+def test_inspect_shows_how_clients_differ(capsys, tmp_path):
+    for number in range(2):
+        save_npz(tmp_path / f"log-{number}.npz", make_transitions(number))
+    told = json.loads(said(capsys, "inspect", "log-0.npz", "log-1.npz", "--json"))
+    assert set(told["clients"]) == {"log-0.npz", "log-1.npz"}
+    (tmp_path / "federation.toml").write_text(
+        '[[client]]\nname = "north"\ndata = "log-0.npz"\n'
+        '[[client]]\nname = "south"\ndata = "log-1.npz"\nsize = 20\n'
+    )
+    text = said(capsys, "inspect", "--config", "federation.toml")
+    assert "north" in text
+    assert "other actions" in text
+    told = json.loads(said(capsys, "inspect", "--config", "federation.toml", "--json"))
+    assert told["clients"]["south"]["rows"] == 20
+
+
 def test_validate_is_silent_about_nothing(capsys, tmp_path):
     save_npz(tmp_path / "log.npz", make_transitions(0))
     assert said(capsys, "validate", "log.npz").startswith("ok: log.npz (NPZ), 54 rows in 4 episodes")
@@ -77,6 +93,9 @@ def test_import_makes_a_minari_dataset_of_the_same_transitions(capsys, tmp_path)
         (("make", "hopper"), "hopper/random"),
         (("make", "maze2d-umaze/random", "--size", "0"), "at least 1"),
         (("inspect", "nothing.npz"), "nothing.npz"),
+        (("inspect",), "Name the data"),
+        (("inspect", "log.npz", "--config", "federation.toml"), "one of the two"),
+        (("inspect", "log.npz", "log.npz"), "named twice"),
         (("validate", "nothing.npz"), "nothing.npz"),
         (("import", "nothing.npz"), "--to"),
         (("validate", "log.npz", "--action-low", "-1"), "together"),

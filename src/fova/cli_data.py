@@ -1,7 +1,8 @@
 """The `fova data` commands: wiring only. Each is one function; heavy parts are imported when it runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -12,6 +13,7 @@ from fova.errors import FovaError, unknown
 
 if TYPE_CHECKING:
     from fova.data.sources import Source
+    from fova.data.transitions import Transitions
     from fova.tasks.behaviour import BehaviourConfig
     from fova.tasks.datasets import Kept
     from fova.tasks.registry import Task
@@ -25,6 +27,7 @@ usage: fova data COMMAND [options]   fova data COMMAND --help explains a command
   fova data list                     what has been made, and what can be made
   fova data make TASK/QUALITY        make a dataset ahead of time (training makes what it needs by itself)
   fova data inspect X                episodes, returns, lengths, coverage, bounds, problems
+  fova data inspect X Y ...          how clients differ in what they see and do
   fova data validate FILE            for scripts: exit code 0 if training can use it, else 2 and the reason
   fova data import X --to ID         convert to a Minari dataset
   fova data train-behaviour TASK     train the policies that data is made with
@@ -36,6 +39,7 @@ by example
   fova data make hopper/expert --size 100000
   fova data inspect hopper/medium-replay
   fova data inspect ward-1.npz --json
+  fova data inspect ward-1.npz ward-2.npz ward-3.npz
   fova data import halfcheetah_medium-v2.hdf5 --to halfcheetah/medium-v0
 """
 
@@ -133,10 +137,17 @@ def _list(arguments: list[str]) -> None:
 
 @dataclass(frozen=True)
 class InspectOptions:
-    """Show what a dataset is like: episodes, returns, lengths, coverage, bounds, problems."""
+    """Show what a dataset is like: episodes, returns, lengths, coverage, bounds, problems.
 
-    data: str
-    """A file, a folder of files, a Minari dataset's id or TASK/QUALITY."""
+    Of several, show how these clients differ: what share of the visited states each covers, how different the
+    states are that it visits and the actions that it takes in states it shares with others. All of it comes from
+    counts that the clients could send; see docs/data.md.
+    """
+
+    data: tuple[str, ...]
+    """Files, folders of files, Minari datasets' ids or TASK/QUALITY; one, or one for each client."""
+    config: Path | None = None
+    """A TOML file with task and [[client]] tables, as for `fova train`: show how these clients differ."""
     json: bool = False
     """Print JSON, for scripts."""
     download: bool = False
@@ -148,14 +159,35 @@ class InspectOptions:
 
 
 def _inspect(arguments: list[str]) -> None:
-    from fova.data.inspect import inspect, render
+    from fova.data.inspect import inspect, inspect_federation, render, render_federation
 
     options = _parse(InspectOptions, "inspect", arguments)
-    summary = inspect(_load(options.data, options.size, options.seed, options.download))
-    if options.json:
-        print(summary.to_json())
+    console = Console()
+    if options.config is None and len(options.data) == 1:
+        summary = inspect(_load(options.data[0], options.size, options.seed, options.download))
+        print(summary.to_json()) if options.json else render(summary, console)
     else:
-        render(summary, Console())
+        clients = inspect_federation(_clients(options))
+        print(clients.to_json()) if options.json else render_federation(clients, console)
+
+
+def _clients(options: InspectOptions) -> "Mapping[str, Transitions]":
+    """The data of each client, by name."""
+    if bool(options.data) == (options.config is not None):
+        raise FovaError("Name the data to inspect, or a federation's --config; one of the two.")
+    if options.config is not None:
+        from fova.config import load_config
+        from fova.training import build_federation
+
+        return build_federation(load_config(options.config)).clients
+    for name in options.data:
+        if options.data.count(name) > 1:
+            raise FovaError(
+                f"{name} was named twice. To share one source out among clients, write it down in a TOML file with "
+                "one [[client]] table each, and give it with --config."
+            )
+    load = partial(_load, size=options.size, seed=options.seed, download=options.download)
+    return {name: load(name).transitions for name in options.data}
 
 
 @dataclass(frozen=True)

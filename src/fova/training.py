@@ -95,7 +95,7 @@ def start(
         directory = free_name(stem, Path("runs"))
     run = RunDirectory(directory)
     run.insist_on_new()
-    training = _Training(config, run, federation or _build(config, progress), progress)
+    training = _Training(config, run, federation or build_federation(config, progress), progress)
     run.create(config)
     return training.go()
 
@@ -108,7 +108,20 @@ def resume(directory: str | Path, progress: Progress | None = None, federation: 
     progress = progress or Quiet()
     run = RunDirectory.open(Path(directory))
     config = load_config(run.path / "config.toml")
-    return _Training(config, run, federation or _build(config, progress), progress).go()
+    return _Training(config, run, federation or build_federation(config, progress), progress).go()
+
+
+def build_federation(config: Config, progress: Progress | None = None) -> Federation:
+    """The clients that a configuration names, their data made or loaded."""
+    progress = progress or Quiet()
+    if not config.clients:
+        raise FovaError(
+            "No clients were given. Name them, for instance: --task maze2d-umaze --clients expert expert random "
+            "random\nor give data files: --clients ward-1.npz ward-2.npz"
+        )
+    task = registry.get(config.task) if config.task else None
+    bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
+    return Federation.build(config.clients, task, config.run.seed, bounds, progress.status)
 
 
 def first_policy(config: Config, federation: Federation) -> Policy:
@@ -121,23 +134,12 @@ def policies_of(directory: str | Path, federation: Federation | None = None) -> 
     """The server's and every client's policy as of a run's last checkpoint."""
     run = RunDirectory.open(Path(directory))
     config = load_config(run.path / "config.toml")
-    training = _Training(config, run, federation or _build(config, Quiet()), Quiet())
+    training = _Training(config, run, federation or build_federation(config), Quiet())
     state = load_checkpoint(run.checkpoints, like=training.simulation.start())
     if state is None:
         raise FovaError(f"{directory} has no checkpoint yet. Go on with: fova train --resume {directory}")
     server = {"server": training.server_policy(state)} if training.together else {}
     return server | training.client_policies(state)
-
-
-def _build(config: Config, progress: Progress) -> Federation:
-    if not config.clients:
-        raise FovaError(
-            "No clients were given. Name them, for instance: --task maze2d-umaze --clients expert expert random "
-            "random\nor give data files: --clients ward-1.npz ward-2.npz"
-        )
-    task = registry.get(config.task) if config.task else None
-    bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
-    return Federation.build(config.clients, task, config.run.seed, bounds, progress.status)
 
 
 def _specs(clients: Any, size: int | None) -> tuple[ClientSpec, ...]:
@@ -302,11 +304,11 @@ class _Training:
 
 def describe(data: Transitions) -> dict[str, Any]:
     """What is told about a client's data: sizes and the return of its behaviour, never a row."""
-    returns = data.episode_returns()
-    # An episode that the client's piece cuts short says little about its behaviour; leave it out if others exist.
-    cut_short = len(returns) > 1 and data.has_next_action[-1] > 0
-    whole = returns[:-1] if cut_short else returns
-    return {"rows": len(data), "episodes": len(returns), "behaviour_return": float(whole.mean())}
+    return {
+        "rows": len(data),
+        "episodes": len(data.episode_lengths()),
+        "behaviour_return": float(data.whole_episode_returns().mean()),
+    }
 
 
 class StopSignal:

@@ -6,9 +6,11 @@ import pytest
 from hand_made import episodes, write_hdf5, write_npz
 from rich.console import Console
 
-from fova.data.inspect import inspect, render
+from fova.data.heterogeneity import Standing
+from fova.data.inspect import FederationSummary, inspect, inspect_federation, meaning, render, render_federation
 from fova.data.sources import Source, load
 from fova.data.transitions import Episode, from_episodes
+from tiny import make_transitions
 
 
 def source(those, **declared) -> Source:
@@ -157,3 +159,52 @@ def test_wide_observations_are_cut_short_in_the_terminal_only():
     summary = inspect(source(wide))
     assert len(summary.observations) == 111
     assert "and 81 more" in drawn(summary)
+
+
+# --- A federation ------------------------------------------------------------------------------------------
+
+
+def standing(states, actions, mean_return=0.0, alone=0.0):
+    return Standing(100, 5, mean_return, 10.0, 0.5, alone, states, actions)
+
+
+@pytest.mark.parametrize(
+    ("clients", "words"),
+    [
+        ([standing(0.05, 0.05), standing(0.05, 0.05)], "more of the same data"),
+        ([standing(0.5, 0.05, alone=0.25), standing(0.5, 0.05, alone=0.125)], "38% of the visited cells"),
+        ([standing(0.1, 0.4, 200.0), standing(0.1, 0.4, 12.0)], "(a earns 200, b 12): plain averaging mixes good"),
+        ([standing(0.1, 0.4, 5.0), standing(0.1, 0.4, 0.0)], "different habits of about the same worth"),
+        ([standing(1.0, None), standing(1.0, None)], "same order and units"),
+        ([standing(None, None), standing(None, None)], "too little data"),
+        ([standing(None, None)], "one client only"),
+    ],
+)
+def test_what_the_differences_mean_is_one_sentence(clients, words):
+    said = meaning(dict(zip("ab", clients)))
+    assert words in said
+    assert said.endswith(".")
+    assert said.count(". ") == 0
+
+
+def test_a_federation_is_drawn_and_written_as_json():
+    clients = {"[north]": make_transitions(0), "south": make_transitions(0)}
+    summary = inspect_federation(clients)
+    stream = io.StringIO()
+    render_federation(summary, Console(file=stream, width=80))
+    text = stream.getvalue()
+    row = next(line for line in text.splitlines() if "north" in line)
+    assert row.split()[0] == "[north]"
+    assert row.split()[1] == "54"
+    assert row.split()[-4:] == ["100%", "0%", "0.00", "0.00"]
+    assert "alike" in text
+    read = json.loads(summary.to_json())
+    assert read["clients"]["south"]["mean_return"] == pytest.approx(make_transitions(0).episode_returns().mean())
+    assert read["meaning"] == summary.meaning
+
+
+def test_what_is_not_known_is_drawn_as_a_question_mark():
+    stream = io.StringIO()
+    render_federation(FederationSummary({"a": standing(1.0, None)}, "."), Console(file=stream, width=80))
+    assert "1.00" in stream.getvalue()
+    assert "?" in stream.getvalue()

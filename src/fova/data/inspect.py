@@ -1,12 +1,14 @@
-"""What a dataset is like: episodes, returns, lengths, coverage, bounds, and what looks wrong.
+"""What a dataset is like: episodes, returns, lengths, coverage, bounds, and what looks wrong; and how the clients
+of a federation differ.
 
-`inspect` reckons, `render` draws it in a terminal, `Summary.to_json` is for scripts. Nothing is read from a
-file here. A problem is something training can live with but a person should look at; what training cannot
-live with is an error of the reader or of `fova.data.transitions.check`.
+`inspect` reckons, `render` draws it in a terminal, `Summary.to_json` is for scripts; for several clients at once
+`inspect_federation`, `render_federation` and `FederationSummary`. Nothing is read from a file here. A problem is
+something training can live with but a person should look at; what training cannot live with is an error of the
+reader or of `fova.data.transitions.check`.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -16,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from fova.data.fields import counted
+from fova.data.heterogeneity import Standing, standings
 from fova.data.sources import Source
 from fova.data.transitions import Transitions
 
@@ -23,6 +26,7 @@ BINS = 10  # of a histogram
 RANGE_CELLS = 20  # into which the range of an action column is cut to see how much of it is tried
 ENOUGH_FOR_CORRELATIONS = 100_000  # steps; of more, evenly spaced ones are taken
 BAR = 30  # characters of the longest bar
+ALIKE = 0.1  # a difference (0 .. 1) up to which clients are called alike
 SHOWN = 30  # columns of observations or actions in the terminal; the JSON holds all of them
 
 
@@ -273,3 +277,84 @@ def _column_grid(
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
+# --- A federation ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FederationSummary:
+    """How the clients of a federation stand to one another, and what that means for training."""
+
+    clients: dict[str, Standing]
+    meaning: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+
+def inspect_federation(clients: Mapping[str, Transitions]) -> FederationSummary:
+    """Reckon how clients differ, from what each may tell about its data (see `fova.data.heterogeneity`)."""
+    found = standings(clients)
+    return FederationSummary(found, meaning(found))
+
+
+def meaning(clients: Mapping[str, Standing]) -> str:
+    """What the differences mean for training, in one sentence of plain words."""
+    states, actions = (_mean_known(getattr(c, name) for c in clients.values()) for name in ("states", "actions"))
+    if len(clients) == 1:
+        return "There is one client only, so nobody to compare it with."
+    if states is None:
+        return "There is too little data to say how the clients differ."
+    if actions is None:
+        return (
+            "No two clients are ever in like states: check that all log the same quantities, in the same order "
+            "and units, before training one policy for them."
+        )
+    if actions > ALIKE:
+        return f"The clients act differently in the states they share, {_quality(clients)}"
+    if states > ALIKE:
+        alone = sum(client.alone for client in clients.values())
+        return (
+            "The clients act alike where they meet but are mostly elsewhere: each brings what others lack, and in "
+            f"the {alone:.0%} of the visited cells that one client alone has seen, the policy rests on its data."
+        )
+    return "The clients' data are alike, so training together amounts to having more of the same data."
+
+
+def _quality(clients: Mapping[str, Standing]) -> str:
+    """Whether differing actions go with differing success: a gap between clients wider than within them."""
+    best, worst = (pick(clients, key=lambda name: clients[name].mean_return) for pick in (max, min))
+    most, least = (clients[name].mean_return for name in (best, worst))
+    if most - least > np.mean([client.return_spread for client in clients.values()]):
+        return (
+            f"and with different success ({best} earns {_number(most)}, {worst} {_number(least)}): plain averaging "
+            "mixes good with bad, and the vote is there to choose between them."
+        )
+    return "with like success: averaging mixes different habits of about the same worth."
+
+
+def _mean_known(values: Iterator[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def render_federation(summary: FederationSummary, console: Console) -> None:
+    """Draw the clients of a federation beside one another."""
+    grid = Grid(box=None, pad_edge=False)
+    grid.add_column("client", no_wrap=True)
+    for heading in ("rows", "return", "spread", "covers", "alone in", "other states", "other actions"):
+        grid.add_column(heading, justify="right")
+    for name, client in summary.clients.items():
+        returns = (_number(client.mean_return), _number(client.return_spread))
+        shares = (f"{client.coverage:.0%}", f"{client.alone:.0%}")
+        differences = ("?" if value is None else f"{value:.2f}" for value in (client.states, client.actions))
+        grid.add_row(escape(name), f"{client.rows:,}", *returns, *shares, *differences)
+    console.print(grid)
+    console.print(
+        "covers, alone in: shares of the cells of the state space that anybody visits. other states, other "
+        "actions: how they differ from another client's; 0 the same, 1 nothing in common.",
+        style="dim",
+        highlight=False,
+    )
+    console.print(summary.meaning, highlight=False)

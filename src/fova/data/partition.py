@@ -135,10 +135,7 @@ def summary(clients: Mapping[str, Transitions]) -> Table:
     for column in ("rows", "episodes", "mean return", "spread"):
         table.add_column(column, justify="right")
     for name, data in clients.items():
-        returns = data.episode_returns()
-        episodes = len(returns)
-        if episodes > 1 and data.has_next_action[-1] > 0:  # the piece cuts its last episode short
-            returns = returns[:-1]
+        returns, episodes = data.whole_episode_returns(), len(data.episode_lengths())
         table.add_row(name, f"{len(data):,}", f"{episodes:,}", f"{returns.mean():.1f}", f"{returns.std():.1f}")
     return table
 

@@ -65,6 +65,12 @@ class Transitions:
             return np.zeros(0)
         return np.add.reduceat(self.rewards.astype(np.float64), self._episode_starts())
 
+    def whole_episode_returns(self) -> NDArray[np.float64]:
+        """The returns without that of a last episode which the piece cuts short, unless there is no other: it says
+        little about the behaviour."""
+        returns = self.episode_returns()
+        return returns[:-1] if len(returns) > 1 and self.has_next_action[-1] > 0 else returns
+
     def episode_lengths(self) -> NDArray[np.int64]:
         """The number of steps of each episode."""
         return np.diff(np.append(self._episode_starts(), len(self)))
