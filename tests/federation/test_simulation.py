@@ -128,7 +128,7 @@ def test_a_client_that_diverges_is_rejected_and_named_and_the_rest_goes_on(unequ
     start = simulation.start()
     before = jax.tree.map(lambda leaf: leaf[1].copy(), start.learners)
     state, report = simulation.round(start)
-    assert report.rejected == [1]
+    assert list(report.rejected) == [1]
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.broadcast))
     assert_close(jax.tree.map(lambda leaf: leaf[1], state.learners), before, atol=0)
     others = [0, 2]

@@ -8,22 +8,23 @@ stands in the list, and a run continues as if it had never stopped.
 """
 
 import zlib
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from fova.algorithms.base import Data, Submission, replace
 from fova.federation.aggregation import Aggregation, weigh
-from fova.federation.wire import Envelope
+from fova.federation.wire import Envelope, payload_bytes
 from fova.networks import Shapes
 
 # --- Keys -------------------------------------------------------------------------------------------------
 
 # Each use of randomness has a stream of its own.
-_INIT, _PARTICIPATION, _CLIENTS, _ENVELOPES = range(4)
+_INIT, _PARTICIPATION, _CLIENTS, _ENVELOPES, _PUBLICATION = range(5)
 
 
 def init_key(root: PRNGKeyArray) -> PRNGKeyArray:
@@ -44,6 +45,11 @@ def client_key(root: PRNGKeyArray, round_number: int, client: Any) -> PRNGKeyArr
 def envelope_key(root: PRNGKeyArray, round_number: int, client: Any) -> PRNGKeyArray:
     """For the envelope of a simulated client's submission; a real client takes a secret key instead."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(root, _ENVELOPES), round_number), client)
+
+
+def publication_key(root: PRNGKeyArray, round_number: int) -> PRNGKeyArray:
+    """For the noise of a simulated server; a real one takes a secret key instead."""
+    return jax.random.fold_in(jax.random.fold_in(root, _PUBLICATION), round_number)
 
 
 def identity(name: str) -> int:
@@ -98,7 +104,66 @@ def merge(
     return merged, jax.nn.logsumexp(submissions.log_weight)
 
 
+# --- What travels ------------------------------------------------------------------------------------------
+
+
+class Traffic(NamedTuple):
+    """Bytes of numbers between the server and one client in one round; an engine's own wrapping is not counted."""
+
+    down: int
+    up: int
+
+
+def traffic(envelope: Envelope, broadcast: Any, metrics: Iterable[str]) -> Traffic:
+    """What a client that sends these metrics receives and sends, without computing anything."""
+    number = jax.ShapeDtypeStruct((), jnp.float32)
+    submission = Submission(broadcast, number, dict.fromkeys(metrics, number))  # type: ignore[arg-type]
+    sent = jax.eval_shape(envelope.encode, submission, broadcast, jax.eval_shape(lambda: jax.random.key(0)))
+    return Traffic(payload_bytes(broadcast), payload_bytes(sent))
+
+
+# --- Whose submission counts ------------------------------------------------------------------------------
+
+ACCEPTED, NOT_FINITE, HUGE = range(3)
+WHY_REJECTED = {
+    NOT_FINITE: "its numbers are not finite",
+    HUGE: "its update is more than 10 times as long as the round's median",
+}
+
+# Adam moves all clients of a round by similar lengths, so that honest ones stay far below this.
+_HUGE_FACTOR = 10.0
+_FEWEST_TO_COMPARE = 3  # of two clients that differ, nobody can say which one is wrong
+
+
+def judge(
+    submissions: Submission, norms: Float[Array, " clients"] | None, present: Bool[Array, " clients"]
+) -> Int[Array, " clients"]:
+    """For every client ACCEPTED, or why not. `norms` are the lengths of their updates; None compares nobody.
+
+    A fixed limit would depend on networks, learning rates and local steps; the other clients of the round are the
+    measure that is always at hand. A mean survives submissions of any length this way; ones that are wrong but of
+    ordinary length are what median, trimmed mean and Krum are for.
+    """
+    finite = all_finite(submissions)
+    if norms is None:
+        return jnp.where(finite, ACCEPTED, NOT_FINITE)
+    compared = present & finite
+    median = jnp.nanmedian(jnp.where(compared, norms, jnp.nan))
+    huge = (compared.sum() >= _FEWEST_TO_COMPARE) & (median > 0) & (norms > _HUGE_FACTOR * median)
+    return jnp.where(finite, jnp.where(huge, HUGE, ACCEPTED), NOT_FINITE)
+
+
 def all_finite(submissions: Submission) -> Bool[Array, " clients"]:
-    """Which clients sent nothing but finite numbers."""
-    leaves = jax.tree.leaves((submissions.parameters, submissions.log_weight))
+    """Which clients sent nothing but finite numbers; a metric can be a weight, too."""
+    leaves = jax.tree.leaves(submissions)
     return jnp.stack([jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]).all(axis=0)
+
+
+def update_norms(submissions: Submission, broadcast: Any) -> Float[Array, " clients"]:
+    """How far every client moved away from the broadcast, over all of its parameters together."""
+    squares = jax.tree.map(
+        lambda sent, before: jnp.square(sent - before).reshape(len(sent), -1).sum(axis=1),
+        submissions.parameters,
+        broadcast,
+    )
+    return jnp.sqrt(sum(jax.tree.leaves(squares)))

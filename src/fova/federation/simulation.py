@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy.typing import NDArray
 
 from fova.algorithms.base import Algorithm, Batch, Data, pack, weighted_mean
@@ -22,6 +22,8 @@ from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import rounds
 from fova.federation.aggregation import AGGREGATIONS, Aggregation
+from fova.federation.privacy import Privacy, Private, publish
+from fova.federation.rounds import Traffic
 from fova.federation.wire import PLAIN, Envelope
 from fova.networks import Shapes
 
@@ -39,7 +41,8 @@ class RoundReport(NamedTuple):
 
     clients: list[int]  # positions of those that took part
     metrics: dict[str, NDArray[np.float32]]  # name -> [clients]; step metrics are means over the local steps
-    rejected: list[int]  # positions of those whose submission was not finite; it did not count
+    rejected: dict[int, str]  # positions of those whose submission did not count, and why
+    traffic: Traffic | None  # what travelled to and from one client; None if nothing is sent
 
 
 class Simulation:
@@ -57,6 +60,7 @@ class Simulation:
         cohort: int = 64,
         aggregation: Aggregation = AGGREGATIONS["algorithm"],
         envelope: Envelope = PLAIN,
+        privacy: Privacy | None = None,
         together: bool = True,
     ) -> None:
         """`together=False` never aggregates: every client goes its own way (the reference line "local only")."""
@@ -76,13 +80,15 @@ class Simulation:
         self.participants = max(1, round(participation * len(clients)))
         self.cohort = min(cohort, self.participants)
         self.aggregation = aggregation if together else None
-        self.envelope = envelope
+        self.envelope = Private(privacy, envelope) if privacy else envelope
+        self.privacy = privacy
         self.together = together
         if aggregation.whole_rounds and self.cohort < self.participants:
             raise FovaError(
                 f"This aggregation compares all {self.participants} clients of a round with one another, but a "
                 f"cohort holds {self.cohort}. Raise --cohort to {self.participants}."
             )
+        self._traffic: Traffic | None = None
         self._key = jax.random.key(seed)
         self._identities = np.array([rounds.identity(name) for name in self.names], np.uint32)
         self.set_data(clients)
@@ -118,12 +124,14 @@ class Simulation:
     def round(self, state: State) -> tuple[State, RoundReport]:
         """One round. `state` is used up: go on with the returned one."""
         chosen = self._choose(state.round)
-        broadcasts, totals, reports, accepted = [], [], [], []
+        broadcasts, totals, reports = [], [], []
+        accepted: list[int] = []
+        rejected: dict[int, str] = {}
         for start in range(0, len(chosen), self.cohort):
             members = chosen[start : start + self.cohort]
             # The last cohort is filled up with clients that count for nothing: one shape, one compilation.
             filled = members + [members[0]] * (self.cohort - len(members))
-            learners, broadcast, total, finite, metrics = cohort_round(
+            learners, broadcast, total, verdicts, metrics = cohort_round(
                 self.algorithm,
                 self.aggregation,
                 self.envelope,
@@ -136,28 +144,38 @@ class Simulation:
                 np.arange(self.cohort) < len(members),
             )
             # A client whose submission was rejected goes on from where it was before the round.
-            good = np.flatnonzero(np.asarray(finite)[: len(members)])
+            verdicts = np.asarray(verdicts)[: len(members)]
+            good = np.flatnonzero(verdicts == rounds.ACCEPTED)
             _write_rows(state.learners, [members[i] for i in good], learners, good)
             if not self.together:
                 _write_rows(state.broadcast, [members[i] for i in good], broadcast, good)
             accepted += [members[i] for i in good]
+            rejected |= {c: rounds.WHY_REJECTED[int(v)] for c, v in zip(members, verdicts) if v != rounds.ACCEPTED}
             reports.append({name: np.asarray(values)[: len(members)] for name, values in metrics.items()})
             broadcasts.append(broadcast)
             totals.append(total)
-        self._insist_on_somebody(state.round, accepted)
-        metrics = {name: np.concatenate([r[name] for r in reports]) for name in reports[0]}
-        if not self.together:
-            broadcast = state.broadcast
-        else:
-            broadcast = broadcasts[0] if len(broadcasts) == 1 else self._merge(broadcasts, totals)
-        rejected = [client for client in chosen if client not in accepted]
-        return State(state.round + 1, broadcast, state.learners), RoundReport(chosen, metrics, rejected)
+        if chosen:  # with privacy, chance may have drawn nobody
+            self._insist_on_somebody(state.round, accepted)
+        metrics = {name: np.concatenate([r[name] for r in reports]) for name in (reports or [{}])[0]}
+        broadcast = self._merge(broadcasts, totals) if self.together and chosen else state.broadcast
+        if self.privacy and self.privacy.noise_at == "server":
+            key = rounds.publication_key(self._key, state.round)
+            broadcast = publish(self.privacy, state.broadcast, broadcast, len(accepted), key)
+        report = RoundReport(chosen, metrics, rejected, self._weigh_messages(broadcast, metrics))
+        return State(state.round + 1, broadcast, state.learners), report
 
     def _choose(self, round_number: int) -> list[int]:
+        if self.privacy and self.privacy.noise_at == "server":
+            return self._draw(self.privacy.participation, round_number)
         if self.participants == len(self.names):
             return list(range(len(self.names)))
         order = jax.random.permutation(rounds.participation_key(self._key, round_number), len(self.names))
         return sorted(int(i) for i in order[: self.participants])
+
+    def _draw(self, probability: float, round_number: int) -> list[int]:
+        """Every client by chance and independently of the others, as the accountant of a private run assumes."""
+        key = rounds.participation_key(self._key, round_number)
+        return [int(i) for i in np.flatnonzero(jax.random.bernoulli(key, probability, (len(self.names),)))]
 
     def _keys(self, derive: Callable[..., PRNGKeyArray], number: int, members: Sequence[int]) -> PRNGKeyArray:
         return jax.vmap(partial(derive, self._key, number))(self._identities[list(members)])
@@ -174,8 +192,16 @@ class Simulation:
 
     def _merge(self, broadcasts: list[Any], totals: list[Float[Array, ""]]) -> Any:
         """The mean of the cohorts' means, each counted by its total weight, is the mean of all clients."""
+        if len(broadcasts) == 1:
+            return broadcasts[0]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *broadcasts)
         return weighted_mean(stacked, jnp.stack(totals))
+
+    def _weigh_messages(self, broadcast: Any, metrics: Mapping[str, Any]) -> Traffic | None:
+        if self._traffic is None and self.together:
+            sent = [name for name in metrics if name != "update_norm"]  # which the server measures
+            self._traffic = rounds.traffic(self.envelope, broadcast, sent)
+        return self._traffic
 
     def _insist_on_somebody(self, round_number: int, accepted: list[int]) -> None:
         if not accepted:
@@ -208,7 +234,7 @@ def cohort_round(
     keys: PRNGKeyArray,
     envelope_keys: PRNGKeyArray,
     present: Bool[Array, " clients"],
-) -> tuple[Any, Any, Float[Array, ""], Bool[Array, " clients"], dict[str, Float[Array, " clients"]]]:
+) -> tuple[Any, Any, Float[Array, ""], Int[Array, " clients"], dict[str, Float[Array, " clients"]]]:
     """A whole round of one cohort, compiled: every client's part, and the server's.
 
     Without an aggregation nobody hears of anybody: each client has its own broadcast and gets back what it sent.
@@ -216,10 +242,17 @@ def cohort_round(
     own = 0 if aggregation is None else None  # where a broadcast has its axis of clients
     local_round = partial(rounds.local_round, algorithm, local_steps)
     learners, submissions = jax.vmap(local_round, (0, own, 0, 0))(learners, broadcast, data, keys)
+    sound = rounds.all_finite(submissions)  # what a client sees of itself, whatever its envelope makes of it
     sent = jax.vmap(envelope.encode, (0, own, 0))(submissions, broadcast, envelope_keys)
     submissions = rounds.open_all(envelope, sent, broadcast, own)
-    finite = rounds.all_finite(submissions)
+    norms, metrics = None, submissions.metrics
+    if not isinstance(envelope, Private):  # to compare clients with one another would tell about each of them
+        norms = rounds.update_norms(submissions, broadcast)
+        metrics = metrics | {"update_norm": norms}
+    verdicts = rounds.judge(submissions, None if aggregation is None else norms, present)
+    verdicts = jnp.where(sound, verdicts, rounds.NOT_FINITE)
     if aggregation is None:
-        return learners, submissions.parameters, jnp.zeros(()), finite, submissions.metrics
-    merged, total = rounds.merge(algorithm, aggregation, submissions, present & finite)
-    return learners, merged, total, finite, submissions.metrics
+        return learners, submissions.parameters, jnp.zeros(()), verdicts, metrics
+    accepted = present & (verdicts == rounds.ACCEPTED)
+    merged, total = rounds.merge(algorithm, aggregation, submissions, accepted)
+    return learners, merged, total, verdicts, metrics
