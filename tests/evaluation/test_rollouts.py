@@ -1,4 +1,4 @@
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 from fova.evaluation.rollouts import EVALUATION_SEED, merge, play
 from fova.networks import Shapes
 from fova.policy import Policy
+from fova.tasks import registry
 from fova.tasks.registry import Task
 
 
@@ -72,5 +73,34 @@ def test_merged_rollouts_have_the_mean_over_policies():
 
 
 def test_without_reference_scores_there_is_no_score():
-    task = SimpleNamespace(make=Countdown, normalised_score=lambda score: None)
+    task = replace(TASK, random_score=None)
     assert play({"a": constant(1.0)}, task, episodes=1)["a"].to_json()["score"] is None
+
+
+def test_the_quick_simulators_of_a_task_change_nothing():
+    """Policies that fall soon, some later than others."""
+    hopper = registry.get("hopper")
+    assert hopper.simulators is not None
+    rng = np.random.default_rng(0)
+    frame = {
+        "observation_mean": np.zeros(11, np.float32),
+        "observation_std": np.ones(11, np.float32),
+        "action_low": np.full(3, -1, np.float32),
+        "action_high": np.ones(3, np.float32),
+    }
+    policies = {
+        name: Policy(
+            "deterministic",
+            frame
+            | {"last.weight": rng.normal(size=(11, 3)).astype(np.float32), "last.bias": np.zeros(3, np.float32)},
+        )
+        for name in ("a", "b")
+    }
+    quick = play(policies, hopper, episodes=3, keep_trajectories=2)
+    plain = play(policies, replace(hopper, simulators=None), episodes=3, keep_trajectories=2)
+    assert len({length for played in quick.values() for length in played.lengths.tolist()}) > 1
+    for name in policies:
+        assert quick[name].returns.tolist() == plain[name].returns.tolist()
+        assert quick[name].lengths.tolist() == plain[name].lengths.tolist()
+        for one, other in zip(quick[name].trajectories, plain[name].trajectories, strict=True):
+            np.testing.assert_array_equal(one, other)

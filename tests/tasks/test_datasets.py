@@ -117,7 +117,7 @@ def test_qualities_are_those_the_weights_allow():
         assert "random" in qualities
         assert ("medium-expert" in qualities) == ({"medium", "expert"} <= set(qualities))
         if "medium-expert" in qualities:
-            assert task.levels("medium-expert") == ("medium", "expert")
+            assert task.mixtures()["medium-expert"] == ("medium", "expert")
 
 
 @pytest.mark.parametrize(

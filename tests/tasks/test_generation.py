@@ -20,15 +20,17 @@ class Clocks:
         self.places, self.lasts = places, lasts
         self.seen = np.zeros((places, 3))
         self.length = np.zeros(places)
+        self.stepped = 0  # over all places
 
     def start(self, place, seed):
         self.length[place] = self.lasts(seed)
         self.seen[place] = seed % 97 / 97, 0, 0
         return self.seen[place]
 
-    def step(self, actions):
-        self.seen[:, 1] += 1
-        self.seen[:, 2] = actions[:, 0]
+    def step(self, actions, playing):
+        self.stepped += len(playing)
+        self.seen[playing, 1] += 1
+        self.seen[playing, 2] = actions[playing, 0]
         ended = self.seen[:, 1] == self.length
         return Stepped(self.seen.copy(), actions.sum(axis=1), ended, np.zeros(self.places, bool))
 
@@ -80,6 +82,24 @@ def test_an_episode_depends_on_nothing_but_its_number_and_the_seed(levels):
     assert_same(take(12, levels, places=7), whole)
     assert_same(take(5, levels, first=7, places=3), whole[7:])
     assert not np.array_equal(take(1, levels, seed=1)[0].actions, whole[0].actions)
+
+
+@pytest.mark.parametrize("levels", LEVELS.values(), ids=LEVELS)
+def test_few_episodes_are_played_in_vain_when_it_is_known_how_many_rows_are_wanted(levels):
+    def played(rows):
+        clocks, have, made = Clocks(places=32), 0, []
+        for episode in episodes(levels, clocks, SHAPES, LIMIT, "clock/test", 0, 0, rows):
+            made.append(episode)
+            have += len(episode)
+            if have >= 100:
+                return made, clocks.stepped
+        raise AssertionError("episodes never end")
+
+    told, few = played(rows=100)
+    untold, many = played(rows=None)
+    assert_same(told, untold)
+    assert few < 100 + 5 * LIMIT < many
+    assert_same(played(rows=1)[0], untold)  # more may be asked for than was said
 
 
 def test_episodes_end_by_themselves_or_at_the_time_limit():

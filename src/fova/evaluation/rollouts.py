@@ -1,19 +1,23 @@
 """Playing policies in their task's environment.
 
 All policies and episodes are played side by side: one batched policy call per time step for everything that is
-still running. Environments that are done are not stepped on (a Gymnasium vector environment would step them
-until the last one ends). Episode i starts from the same seed for every policy, so policies are compared on the
-same starts.
+still running, and the task's own quick simulators where it has some. Environments that are done are not stepped on
+(a Gymnasium vector environment would step them until the last one ends). Episode i starts from the same seed for
+every policy, so policies are compared on the same starts.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fova.policy import Policy, stack
 from fova.tasks.registry import Task
+
+if TYPE_CHECKING:
+    from fova.tasks.simulators import Simulators
 
 # Evaluation episodes never share a seed with generated data, which counts up from 0.
 EVALUATION_SEED = 1_000_003
@@ -58,41 +62,41 @@ def play(
         parts = [play({n: policies[n] for n in group}, task, episodes, seed, keep_trajectories) for group in groups]
         return {name: rollouts for part in parts for name, rollouts in part.items()}
     players = stack(list(policies.values()))
-    environments = [[task.make() for _ in range(episodes)] for _ in policies]
-    returns = np.zeros((len(policies), episodes))
-    lengths = np.zeros((len(policies), episodes), np.int64)
-    observations = np.stack(
-        [[env.reset(seed=seed + i)[0] for i, env in enumerate(row)] for row in environments]
-    ).astype(np.float32)
-    trails = [
-        [[observations[p, e].copy()] for e in range(min(episodes, keep_trajectories))] for p in range(len(policies))
-    ]
-    running = [(p, e) for p in range(len(policies)) for e in range(episodes)]
-    while running:
-        actions = players(observations)
-        still_running = []
-        for p, e in running:
-            observation, reward, terminated, truncated, _ = environments[p][e].step(actions[p, e])
-            observations[p, e] = observation
-            returns[p, e] += float(reward)
-            lengths[p, e] += 1
-            if e < keep_trajectories:
-                trails[p][e].append(observations[p, e].copy())
-            if not (terminated or truncated):
-                still_running.append((p, e))
-        running = still_running
-    for row in environments:
-        for env in row:
-            env.close()
+    shape = (len(policies), episodes)
+    places = len(policies) * episodes  # place p * episodes + e: episode e of policy p
+    simulators = _simulators(task, places)
+    returns, lengths = np.zeros(places), np.zeros(places, np.int64)
+    observations = np.stack([simulators.start(place, seed + place % episodes) for place in range(places)])
+    trails = {place: [observations[place].astype(np.float32)] for place in range(places)}
+    playing = list(range(places))
+    while playing:
+        actions = players(observations.reshape(*shape, -1)).reshape(places, -1)
+        observations, rewards, terminated, truncated = simulators.step(actions, playing)
+        returns[playing] += rewards[playing]
+        lengths[playing] += 1
+        for place in playing:
+            if place % episodes < keep_trajectories:
+                trails[place].append(observations[place].astype(np.float32))
+        ended = terminated | truncated
+        playing = [place for place in playing if not ended[place]]
+    simulators.close()
     return {
         name: Rollouts(
-            returns[p],
-            lengths[p],
-            task.normalised_score(float(returns[p].mean())),
-            [np.stack(trail) for trail in trails[p]],
+            returns.reshape(shape)[p],
+            lengths.reshape(shape)[p],
+            task.normalised_score(float(returns.reshape(shape)[p].mean())),
+            [np.stack(trails[p * episodes + e]) for e in range(min(episodes, keep_trajectories))],
         )
         for p, name in enumerate(policies)
     }
+
+
+def _simulators(task: Task, places: int) -> "Simulators":
+    if task.simulators is not None:
+        return task.simulators(places)
+    from fova.tasks.simulators import GymnasiumSimulators  # here, because it loads the simulators
+
+    return GymnasiumSimulators(task.make, places)
 
 
 def merge(played: Mapping[str, Rollouts], task: Task) -> Rollouts:

@@ -7,31 +7,22 @@ rewards and time limits differ from those of D4RL.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from fova.data.transitions import Episode
-from fova.errors import FovaError, unknown
+from fova.errors import FovaError
 from fova.networks import Shapes
 from fova.tasks import registry
-from fova.tasks.reference_scores import REFERENCE_SCORES
+from fova.tasks.simulated import SimulatedTask
 
 if TYPE_CHECKING:
     import gymnasium
 
-QUALITIES = ("random",)
-RECIPE = 1  # raise it when the data changes, so that data kept from before is made anew
-SOURCE = "Environment: Gymnasium-Robotics. Time limits and reference scores: D4RL."
-
 
 @dataclass(frozen=True)
-class AdroitTask:
+class AdroitTask(SimulatedTask):
     """One chore."""
 
-    name: str
-    environment: str  # Gymnasium-Robotics' name
-    shapes: Shapes
-    time_limit: int
-    description: str
+    source: ClassVar[str] = "Environment: Gymnasium-Robotics. Time limits and reference scores: D4RL."
 
     def make(self) -> "gymnasium.Env":
         try:
@@ -44,22 +35,6 @@ class AdroitTask:
 
         gymnasium.register_envs(gymnasium_robotics)
         return gymnasium.make(self.environment, max_episode_steps=self.time_limit)
-
-    def generate(self, quality: str, first_episode: int, seed: int) -> Iterator[Episode]:
-        """Episodes of uniformly random actions, for ever."""
-        from fova.tasks import generation
-        from fova.tasks.simulators import GymnasiumSimulators
-
-        if quality not in QUALITIES:
-            raise unknown(f"quality of {self.name} data", quality, QUALITIES)
-        simulators = GymnasiumSimulators(self.make, places=2)
-        stream = f"{self.name}/{quality}"
-        return generation.episodes(
-            {"random": None}, simulators, self.shapes, self.time_limit, stream, first_episode, seed
-        )
-
-    def recipe(self, quality: str) -> dict[str, Any]:
-        return {"environment": self.environment, "behaviour": "uniformly random actions", "recipe": RECIPE}
 
 
 ADROIT_TASKS = {
@@ -75,18 +50,4 @@ ADROIT_TASKS = {
 
 def tasks() -> Iterator[registry.Task]:
     """The four tasks as the registry knows them."""
-    for task in ADROIT_TASKS.values():
-        scores = REFERENCE_SCORES[task.name]
-        yield registry.Task(
-            name=task.name,
-            make=task.make,
-            shapes=task.shapes,
-            time_limit=task.time_limit,
-            qualities=QUALITIES,
-            generate=task.generate,
-            random_score=scores.random,
-            expert_score=scores.expert,
-            description=task.description,
-            source=SOURCE,
-            recipe=task.recipe,
-        )
+    return (task.task() for task in ADROIT_TASKS.values())

@@ -83,7 +83,8 @@ def make_episodes(
     if task.generate is None or quality not in task.qualities:
         raise unknown(f"data of {task.name}", quality, task.qualities, "A file is given by its path.")
     episodes, have = [], 0
-    for episode in task.generate(quality, 0, seed):
+    endless = task.generate_rows(quality, rows, seed) if task.generate_rows else task.generate(quality, 0, seed)
+    for episode in endless:
         episodes.append(episode)
         have += len(episode)
         progress(have)

@@ -2,7 +2,7 @@
 
 Many episodes run at once and one batched NumPy call chooses the actions of all. Still an episode depends on nothing
 but its stream, its level, its number and the seed: its start and its action noise come from a generator of its own,
-and every place has its own copy of the weights, so that the arithmetic never depends on the neighbours.
+and actions are chosen place by place, so that the arithmetic never depends on the neighbours.
 """
 
 import zlib
@@ -30,11 +30,13 @@ def episodes(
     stream: str,
     first_episode: int,
     seed: int,
+    rows: int | None = None,
 ) -> Iterator[Episode]:
     """Episodes of a mixture of policies, from number `first_episode` on; None stands for uniformly random actions.
 
     Each level has an equal share of the rows: the next episode is always of the level that has given the fewest
     so far, the first of these in the order given. `stream` names the data, so that no two datasets share episodes.
+    There is no end to them; `rows` tells how many transitions will be asked for, so that few are played in vain.
     """
     if seed < 0:
         raise FovaError(f"The seed is {seed}, but a whole number from 0 up is needed.")
@@ -43,11 +45,11 @@ def episodes(
     skipped = first_episode if len(parts) > 1 else 0
     if len(parts) == 1:
         parts[0].started = parts[0].given = first_episode
-    return islice(_in_order(parts, _Stage(parts, simulators, shapes, time_limit, seed)), skipped, None)
+    stage = _Stage(parts, simulators, shapes, time_limit, seed, rows)
+    return islice(_in_order(parts, stage), skipped, None)
 
 
 def _in_order(parts: "list[_Part]", stage: "_Stage") -> Iterator[Episode]:
-    stage.fill()
     while True:
         part = min(parts, key=lambda part: part.rows_given)
         while part.given not in part.finished:
@@ -67,69 +69,111 @@ class _Part:
     started: int = 0  # episodes
     given: int = 0
     rows_given: int = 0
-    rows_played: int = 0  # of finished and running episodes
+    rows_finished: int = 0
     finished: dict[int, Episode] = field(default_factory=dict)  # number -> episode, until it is given
 
     def generator(self, seed: int, number: int) -> np.random.Generator:
         return np.random.default_rng([seed, zlib.crc32(self.stream.encode()), number])
 
 
+@dataclass
+class _Play:
+    """An episode that is running."""
+
+    part: _Part
+    number: int
+    began: int  # on the stage's clock
+
+
 class _Stage:
-    """The places, and the record of the episodes that run in them."""
+    """The places, and the record of the episodes that run in them.
+
+    The record has one line per tick of the clock for all places, and is written over when no running episode can
+    reach back so far.
+    """
 
     def __init__(
-        self, parts: list[_Part], simulators: Simulators, shapes: Shapes, time_limit: int, seed: int
+        self,
+        parts: list[_Part],
+        simulators: Simulators,
+        shapes: Shapes,
+        time_limit: int,
+        seed: int,
+        rows_wanted: int | None,
     ) -> None:
         places = simulators.places
         self._parts, self._simulators, self._seed, self._time_limit = parts, simulators, seed, time_limit
+        self._rows_wanted = rows_wanted
         self._actors = _Actors(places, parts)
-        self._playing: list[tuple[_Part, int]] = [(parts[0], 0)] * places  # level and number of the episode
-        self._steps = np.zeros(places, np.int64)
-        self._observations = np.zeros((places, time_limit + 1, shapes.observation), np.float32)
-        self._actions = np.zeros((places, time_limit, shapes.action), np.float32)
-        self._rewards = np.zeros((places, time_limit), np.float32)
-        self._noise = np.zeros((places, time_limit, shapes.action), np.float32)
-        self._all = np.arange(places)
-
-    def fill(self) -> None:
-        for place in self._all.tolist():
-            self._begin(place)
+        self._plays: dict[int, _Play] = {}  # place -> what runs there
+        self._clock = 0
+        self._finished = 0  # episodes
+        self._seen = np.zeros((places, shapes.observation), np.float32)
+        self._observations = np.zeros((time_limit, places, shapes.observation), np.float32)
+        self._actions = np.zeros((time_limit, places, shapes.action), np.float32)
+        self._rewards = np.zeros((time_limit, places), np.float32)
+        self._noise = np.zeros((time_limit, places, shapes.action), np.float32)
 
     def step(self) -> None:
-        """One step in every place; where an episode ends, the next one begins."""
-        every, now = self._all, self._steps
-        actions = self._actors.act(self._observations[every, now], self._noise[every, now])
-        observations, rewards, terminated, truncated = self._simulators.step(actions)
-        self._actions[every, now] = actions
-        self._rewards[every, now] = rewards
-        self._observations[every, now + 1] = observations
-        self._steps += 1
-        for part, _ in self._playing:
-            part.rows_played += 1
-        for place in np.flatnonzero(terminated | truncated | (self._steps == self._time_limit)).tolist():
-            self._finish(place, bool(terminated[place]))
+        """One step wherever an episode runs; where none does, one begins as long as it seems to be needed."""
+        if len(self._plays) < self._simulators.places:
+            self._fill()
+        line = self._clock % self._time_limit
+        actions = self._actors.act(self._seen, self._noise[line])
+        observations, rewards, terminated, truncated = self._simulators.step(actions, list(self._plays))
+        self._observations[line], self._actions[line], self._rewards[line] = self._seen, actions, rewards
+        self._seen[:] = observations
+        self._clock += 1
+        ended = terminated | truncated
+        for place, play in list(self._plays.items()):
+            if ended[place] or self._clock - play.began == self._time_limit:
+                self._finish(place, bool(terminated[place]))
+
+    def _fill(self) -> None:
+        for place in range(self._simulators.places):
+            if place in self._plays:
+                continue
+            if self._plays and self._enough():
+                return
             self._begin(place)
+
+    def _enough(self) -> bool:
+        """Whether the episodes that have begun promise the rows that are wanted."""
+        if self._rows_wanted is None:
+            return False
+        finished = sum(part.rows_finished for part in self._parts)
+        ages = [self._clock - play.began for play in self._plays.values()]
+        # So many steps go by between two endings. (The mean length of what has ended would be too short: those that
+        # last are still running.)
+        lasting = (finished + sum(ages)) / self._finished if self._finished else self._time_limit
+        return finished + sum(min(age + lasting, self._time_limit) for age in ages) >= self._rows_wanted
 
     def _begin(self, place: int) -> None:
         # Whatever is begun, the order in which episodes are given stays the same; this only saves waiting.
-        part = min(self._parts, key=lambda part: (part.rows_played, part.started))
+        part = min(self._parts, key=lambda part: (self._rows_played(part), part.started))
         number, part.started = part.started, part.started + 1
         rng = part.generator(self._seed, number)
-        self._observations[place, 0] = self._simulators.start(place, int(rng.integers(2**31)))
-        self._noise[place] = self._actors.draw(rng, self._noise.shape[1:])
+        self._seen[place] = self._simulators.start(place, int(rng.integers(2**31)))
+        noise = self._actors.draw(rng, (self._time_limit, self._noise.shape[-1]))
+        self._noise[:, place] = np.roll(noise, self._clock % self._time_limit, axis=0)
         self._actors.take_place(place, part.policy)
-        self._playing[place] = part, number
-        self._steps[place] = 0
+        self._plays[place] = _Play(part, number, self._clock)
+
+    def _rows_played(self, part: _Part) -> int:
+        running = sum(self._clock - play.began for play in self._plays.values() if play.part is part)
+        return part.rows_finished + running
 
     def _finish(self, place: int, terminated: bool) -> None:
-        part, number = self._playing[place]
-        steps = int(self._steps[place])
-        part.finished[number] = Episode(
-            observations=self._observations[place, : steps + 1].copy(),
-            actions=self._actions[place, :steps].copy(),
-            rewards=self._rewards[place, :steps].copy(),
+        play = self._plays.pop(place)
+        lines = np.arange(play.began, self._clock) % self._time_limit
+        play.part.finished[play.number] = Episode(
+            observations=np.concatenate([self._observations[lines, place], self._seen[place, None]]),
+            actions=self._actions[lines, place],
+            rewards=self._rewards[lines, place],
             terminated=terminated,
         )
+        play.part.rows_finished += len(lines)
+        self._finished += 1
 
 
 class _Actors:
@@ -138,15 +182,16 @@ class _Actors:
     def __init__(self, places: int, parts: list[_Part]) -> None:
         self._policies: list[BehaviourPolicy | None] = [None] * places
         first = parts[0].policy
-        self._weights = [np.zeros((places, *weight.shape), np.float32) for weight in first.weights] if first else []
-        self._biases = [np.zeros((places, 1, *bias.shape), np.float32) for bias in first.biases] if first else []
+        copies = places if len(parts) > 1 else 1  # a single policy serves all places
+        self._weights = [np.zeros((copies, *weight.shape), np.float32) for weight in first.weights] if first else []
+        self._biases = [np.zeros((copies, 1, *bias.shape), np.float32) for bias in first.biases] if first else []
 
     def take_place(self, place: int, policy: BehaviourPolicy | None) -> None:
         if policy is None or policy is self._policies[place]:
             return
         self._policies[place] = policy
         for stacked, values in zip(self._weights + self._biases, policy.weights + policy.biases):
-            stacked[place] = values
+            stacked[place % len(stacked)] = values
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
         """The randomness of an episode's actions."""

@@ -12,34 +12,31 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from fova.data.transitions import Episode
-from fova.errors import unknown
 from fova.networks import Shapes
 from fova.tasks import behaviour_policy, registry
-from fova.tasks.reference_scores import REFERENCE_SCORES
+from fova.tasks.simulated import SimulatedTask
 
 if TYPE_CHECKING:
     import gymnasium
 
-TIME_LIMIT = 1000
-RECIPE = 1  # raise it when the data changes, so that data kept from before is made anew
-SOURCE = (
-    "Environment: Gymnasium. Reference scores: D4RL. Data: behaviour policies trained by fova "
-    "(`fova data train-behaviour`), with sampled actions."
-)
+    from fova.tasks.simulators import Simulators
 
 
 @dataclass(frozen=True)
-class LocomotionTask:
+class LocomotionTask(SimulatedTask):
     """One robot."""
 
-    name: str
-    environment: str  # Gymnasium's name
-    shapes: Shapes
-    description: str
+    time_limit: int = 1000
+    description: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)  # of the environment
+
+    source: ClassVar[str] = (
+        "Environment: Gymnasium. Reference scores: D4RL. Data: behaviour policies trained by fova "
+        "(`fova data train-behaviour`), with sampled actions."
+    )
+    places: ClassVar[int] = 32
 
     def make(self) -> "gymnasium.Env":
         import gymnasium
@@ -47,37 +44,23 @@ class LocomotionTask:
         with _without_note_on_the_model():
             return gymnasium.make(self.environment, **self.options)
 
-    def levels(self, quality: str) -> tuple[str, ...]:
-        """The behaviour policies that make a quality of data, each an equal share of the rows."""
-        return _levels_of_qualities(self.name)[quality]
-
-    def generate(self, quality: str, first_episode: int, seed: int) -> Iterator[Episode]:
-        """Episodes of a quality, for ever; see `fova.tasks.generation.episodes`."""
-        from fova.tasks import generation
+    def simulators(self, places: int) -> "Simulators":
         from fova.tasks.simulators import LocomotionSimulators
 
-        known = _levels_of_qualities(self.name)
-        if quality not in known:
-            raise unknown(f"quality of {self.name} data", quality, known)
-        levels = {level: self._policy(level) for level in known[quality]}
-        simulators = LocomotionSimulators(self.make, self.name)
-        stream = f"{self.name}/{quality}"
-        return generation.episodes(levels, simulators, self.shapes, TIME_LIMIT, stream, first_episode, seed)
+        return LocomotionSimulators(self.make, self.name, places)
+
+    def mixtures(self) -> Mapping[str, tuple[str, ...]]:
+        return _levels_of_qualities(self.name)
+
+    def policy(self, level: str) -> behaviour_policy.BehaviourPolicy | None:
+        return None if level == "random" else behaviour_policy.load_behaviour(self.name, level)
 
     def recipe(self, quality: str) -> dict[str, Any]:
         """What the data is made by, down to a digest of every policy's weights."""
-        behaviour = [
-            {"level": level, **self._record(level)} for level in self.levels(quality) if level != "random"
-        ] or "uniformly random actions"
-        return {
-            "environment": self.environment,
-            "options": dict(self.options),
-            "behaviour": behaviour,
-            "recipe": RECIPE,
-        }
-
-    def _policy(self, level: str) -> behaviour_policy.BehaviourPolicy | None:
-        return None if level == "random" else behaviour_policy.load_behaviour(self.name, level)
+        recipe = super().recipe(quality) | {"options": dict(self.options)}
+        if quality != "random":
+            recipe["behaviour"] = [{"level": level, **self._record(level)} for level in self.mixtures()[quality]]
+        return recipe
 
     def _record(self, level: str) -> dict[str, Any]:
         record = behaviour_policy.behaviour_record(self.name, level)
@@ -88,14 +71,18 @@ class LocomotionTask:
 LOCOMOTION_TASKS = {
     task.name: task
     for task in (
-        LocomotionTask("hopper", "Hopper-v5", Shapes(11, 3), "Hop forward on one leg without falling."),
-        LocomotionTask("halfcheetah", "HalfCheetah-v5", Shapes(17, 6), "Run forward on two legs, in the plane."),
-        LocomotionTask("walker2d", "Walker2d-v5", Shapes(17, 6), "Walk forward on two legs without falling."),
+        LocomotionTask("hopper", "Hopper-v5", Shapes(11, 3), description="Hop forward on one leg without falling."),
+        LocomotionTask(
+            "halfcheetah", "HalfCheetah-v5", Shapes(17, 6), description="Run forward on two legs, in the plane."
+        ),
+        LocomotionTask(
+            "walker2d", "Walker2d-v5", Shapes(17, 6), description="Walk forward on two legs without falling."
+        ),
         LocomotionTask(
             "ant",
             "Ant-v5",
             Shapes(27, 8),
-            "Run forward on four legs without tipping over.",
+            description="Run forward on four legs without tipping over.",
             # D4RL's Ant shows 84 contact forces that its MuJoCo left at zero; here they are left out.
             options={"include_cfrc_ext_in_observation": False},
         ),
@@ -105,21 +92,7 @@ LOCOMOTION_TASKS = {
 
 def tasks() -> Iterator[registry.Task]:
     """The four tasks as the registry knows them."""
-    for task in LOCOMOTION_TASKS.values():
-        scores = REFERENCE_SCORES[task.name]
-        yield registry.Task(
-            name=task.name,
-            make=task.make,
-            shapes=task.shapes,
-            time_limit=TIME_LIMIT,
-            qualities=tuple(_levels_of_qualities(task.name)),
-            generate=task.generate,
-            random_score=scores.random,
-            expert_score=scores.expert,
-            description=task.description,
-            source=SOURCE,
-            recipe=task.recipe,
-        )
+    return (task.task() for task in LOCOMOTION_TASKS.values())
 
 
 @functools.cache

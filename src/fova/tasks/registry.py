@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     import gymnasium
 
     from fova.networks import Shapes
+    from fova.tasks.simulators import Simulators
 
 # (quality, first episode number, seed) -> episodes, for ever. Episode i depends on (quality, seed, i) alone,
 # so any slice of a dataset can be made without the rest and a longer dataset starts with the shorter one.
 Generator = Callable[[str, int, int], Iterator[Episode]]
+# (quality, rows, seed) -> the same episodes from number 0 on. A generator that plays many at once plays fewer in
+# vain when it knows how much will be asked for.
+RowsGenerator = Callable[[str, int, int], Iterator[Episode]]
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ class Task:
     # quality -> everything its data is made by, as plain values. Made data is kept for the next time only if this
     # is told, and made anew when it changes.
     recipe: Callable[[str], Mapping[str, Any]] | None = None
+    # What is below only makes things quicker.
+    generate_rows: RowsGenerator | None = None
+    simulators: "Callable[[int], Simulators] | None" = None  # so many environments side by side
 
     def normalised_score(self, score: float) -> float | None:
         """100 (score - random) / (expert - random): 0 is a random policy, 100 the reference expert."""

@@ -6,7 +6,7 @@ rewards and endings of all places are reckoned at once, by the formulas of Gymna
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 
 
 class Stepped(NamedTuple):
-    """What one step led to, one row per place."""
+    """What one step led to, one row per place. Rows of places that did not play have no meaning."""
 
     observations: Floats  # [places, observation]
     rewards: Floats  # [places]
@@ -36,8 +36,11 @@ class Simulators(Protocol):
     def start(self, place: int, seed: int) -> Floats:
         """A fresh episode in one place; its first observation."""
 
-    def step(self, actions: NDArray[np.float32]) -> Stepped:
-        """One step in every place: [places, action] -> one row each."""
+    def step(self, actions: NDArray[np.float32], playing: Sequence[int]) -> Stepped:
+        """One step in the places that play: [places, action] -> one row per place."""
+
+    def close(self) -> None:
+        """Let go of what the environments hold."""
 
 
 class GymnasiumSimulators:
@@ -46,19 +49,24 @@ class GymnasiumSimulators:
     def __init__(self, make: Callable[[], gymnasium.Env], places: int) -> None:
         self.places = places
         self._environments = [make() for _ in range(places)]
+        self._seen: list[Any] = [0.0] * places  # the last observation of each
 
     def start(self, place: int, seed: int) -> Floats:
-        return np.asarray(self._environments[place].reset(seed=seed)[0], np.float64)
+        self._seen[place] = self._environments[place].reset(seed=seed)[0]
+        return np.asarray(self._seen[place], np.float64)
 
-    def step(self, actions: NDArray[np.float32]) -> Stepped:
-        rows = [environment.step(action)[:4] for environment, action in zip(self._environments, actions)]
-        observations, rewards, terminated, truncated = zip(*rows)
-        return Stepped(
-            np.stack(observations),
-            np.asarray(rewards, np.float64),
-            np.asarray(terminated, bool),
-            np.asarray(truncated, bool),
-        )
+    def step(self, actions: NDArray[np.float32], playing: Sequence[int]) -> Stepped:
+        rewards = np.zeros(self.places)
+        terminated, truncated = np.zeros(self.places, bool), np.zeros(self.places, bool)
+        for place in playing:
+            self._seen[place], rewards[place], terminated[place], truncated[place], _ = self._environments[
+                place
+            ].step(actions[place])
+        return Stepped(np.stack(self._seen), rewards, terminated, truncated)
+
+    def close(self) -> None:
+        for environment in self._environments:
+            environment.close()
 
 
 class Robot(NamedTuple):
@@ -67,44 +75,60 @@ class Robot(NamedTuple):
     hidden_positions: int  # the first joint positions, which are not observed
     action_cost: float
     fastest_seen: float = np.inf  # velocities are observed within this bound
-    heights: tuple[float, float] = (-np.inf, np.inf)  # where it counts as upright; outside, the episode ends
+    # Within these bounds (which are not within themselves) it counts as upright; outside, the episode ends.
+    heights: tuple[float, float] = (-np.inf, np.inf)
     angles: tuple[float, float] = (-np.inf, np.inf)
     states: tuple[float, float] = (-np.inf, np.inf)  # of every joint position from the angle on, and every velocity
     upright_reward: float = 0.0
     contact_cost: float = 0.0
+    height: int = 1  # which joint position is the height; the angle is the one after it
+    torso: int | None = None  # the body whose place counts; None: the first joint position is the place
 
 
 ROBOTS = {
     "hopper": Robot(1, 1e-3, 10.0, (0.7, np.inf), (-0.2, 0.2), (-100.0, 100.0), upright_reward=1.0),
     "halfcheetah": Robot(1, 0.1),
     "walker2d": Robot(1, 1e-3, 10.0, (0.8, 2.0), (-1.0, 1.0), upright_reward=1.0),
-    "ant": Robot(2, 0.5, upright_reward=1.0, contact_cost=5e-4),
+    "ant": Robot(
+        hidden_positions=2,
+        action_cost=0.5,
+        heights=(float(np.nextafter(0.2, 0.0)), float(np.nextafter(1.0, 2.0))),  # 0.2 and 1 are upright themselves
+        upright_reward=1.0,
+        contact_cost=5e-4,
+        height=2,
+        torso=1,
+    ),
 }
-ANT_HEIGHTS = (0.2, 1.0)  # these bounds count as upright themselves
-TORSO = 1  # the body whose place is the ant's
 
 
 class LocomotionSimulators:
     """One of Gymnasium's robots, many times."""
 
-    def __init__(self, make: Callable[[], gymnasium.Env], robot: str, places: int = 16) -> None:
+    def __init__(self, make: Callable[[], gymnasium.Env], robot: str, places: int) -> None:
         self.places = places
         self._robot = ROBOTS[robot]
-        self._is_ant = robot == "ant"
+        environment = make()
+        self._time_limit = cast(Any, environment.spec).max_episode_steps
         # Gymnasium's environment starts the episodes and holds the model; its `step` is not used.
-        self._starter = cast(Any, make().unwrapped)
+        self._starter = cast(Any, environment.unwrapped)
         self._model: mujoco.MjModel = self._starter.model
+        # A single robot is a single island of constraints; looking for more costs time and changes nothing.
+        self._model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
         self._data = [mujoco.MjData(self._model) for _ in range(places)]
         # Views into MuJoCo's own memory, taken once because looking them up costs more than reading them.
         self._controls = [data.ctrl for data in self._data]
         self._positions = [data.qpos for data in self._data]
         self._velocities = [data.qvel for data in self._data]
-        self._bodies = [data.xpos for data in self._data]
+        self._torsos = (
+            [data.xpos[self._robot.torso] for data in self._data] if self._robot.torso is not None else []
+        )
         self._contacts = [data.cfrc_ext for data in self._data]
+        self._upright_above, self._upright_below = _upright_bounds(self._robot, self._model.nq, self._model.nv)
+        self._steps = np.zeros(places, np.int64)
+        self._forward = np.zeros(places)  # where each robot was after its last step
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        threads = min(processors, places)
-        self._shares = [range(first, places, threads) for first in range(threads)]
-        self._threads = ThreadPoolExecutor(max_workers=max(1, threads - 1))
+        self._helpers = min(processors, places) - 1
+        self._threads = ThreadPoolExecutor(max_workers=max(1, self._helpers))
 
     def start(self, place: int, seed: int) -> Floats:
         observation, _ = self._starter.reset(seed=seed)
@@ -112,54 +136,59 @@ class LocomotionSimulators:
         self._positions[place][:] = self._starter.data.qpos
         self._velocities[place][:] = self._starter.data.qvel
         mujoco.mj_forward(self._model, self._data[place])
+        self._steps[place] = 0
+        self._forward[place] = (self._torsos or self._positions)[place][0]
         return np.asarray(observation, np.float64)
 
-    def step(self, actions: NDArray[np.float32]) -> Stepped:
-        before = self._forward_places()
-        others = [self._threads.submit(self._simulate, share, actions) for share in self._shares[1:]]
-        self._simulate(self._shares[0], actions)
-        for other in others:
-            other.result()
-        positions, velocities = np.stack(self._positions), np.stack(self._velocities)
-        upright = self._upright(positions, velocities)
-        speeds = (self._forward_places() - before) / self._starter.dt
+    def step(self, actions: NDArray[np.float32], playing: Sequence[int]) -> Stepped:
+        pending = iter(playing)  # shared by the threads: each takes the next place as soon as it is done with one
+        helpers = [self._threads.submit(self._simulate, pending, actions) for _ in range(self._helpers)]
+        self._simulate(pending, actions)
+        for helper in helpers:
+            helper.result()
+        self._steps[playing] += 1
+        positions, velocities = self._rows(self._positions), self._rows(self._velocities)
+        states = np.concatenate([positions, velocities], axis=1)
+        upright = ((self._upright_above < states) & (states < self._upright_below)).all(axis=1)
+        forward = self._rows(self._torsos)[:, 0] if self._torsos else positions[:, 0]
+        speeds = (forward - self._forward) / self._starter.dt
+        self._forward = forward.copy()
         rewards = speeds + upright * self._robot.upright_reward - self._costs(actions)
-        seen = np.clip(velocities, -self._robot.fastest_seen, self._robot.fastest_seen)
-        observations = np.concatenate([positions[:, self._robot.hidden_positions :], seen], axis=1)
-        return Stepped(observations, rewards, ~upright, np.zeros(self.places, bool))
+        if self._robot.fastest_seen < np.inf:
+            velocities = np.minimum(np.maximum(velocities, -self._robot.fastest_seen), self._robot.fastest_seen)
+        observations = np.concatenate([positions[:, self._robot.hidden_positions :], velocities], axis=1)
+        return Stepped(observations, rewards, ~upright, self._steps >= self._time_limit)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        self._starter.close()
+
+    def _simulate(self, pending: Iterator[int], actions: NDArray[np.float32]) -> None:
+        model, frames, contacts_count = self._model, self._starter.frame_skip, self._robot.contact_cost > 0
+        for place in pending:
+            self._controls[place][:] = actions[place]
+            mujoco.mj_step(model, self._data[place], nstep=frames)
+            if contacts_count:  # MuJoCo works out contact forces only when told to
+                mujoco.mj_rnePostConstraint(model, self._data[place])
 
     def _costs(self, actions: NDArray[np.float32]) -> NDArray[np.floating]:
         # The cost of actions is reckoned in their own precision, as Gymnasium does it.
         costs = np.float32(self._robot.action_cost) * np.square(actions).sum(axis=1)
         if not self._robot.contact_cost:
             return costs
-        forces = np.clip(np.stack(self._contacts).reshape(self.places, -1), -1.0, 1.0)
+        forces = np.clip(self._rows(self._contacts), -1.0, 1.0)
         return costs + self._robot.contact_cost * np.square(forces).sum(axis=1)
 
-    def _simulate(self, share: range, actions: NDArray[np.float32]) -> None:
-        for place in share:
-            self._controls[place][:] = actions[place]
-            mujoco.mj_step(self._model, self._data[place], nstep=self._starter.frame_skip)
-            if self._robot.contact_cost:  # MuJoCo works out contact forces only when told to
-                mujoco.mj_rnePostConstraint(self._model, self._data[place])
-
-    def _forward_places(self) -> Floats:
-        if self._is_ant:
-            return np.array([bodies[TORSO, 0] for bodies in self._bodies])
-        return np.array([positions[0] for positions in self._positions])
-
-    def _upright(self, positions: Floats, velocities: Floats) -> Flags:
-        if self._is_ant:
-            low, high = ANT_HEIGHTS
-            finite = np.isfinite(positions).all(axis=1) & np.isfinite(velocities).all(axis=1)
-            return finite & (low <= positions[:, 2]) & (positions[:, 2] <= high)
-        states = np.concatenate([positions[:, 2:], velocities], axis=1)
-        return (
-            _between(positions[:, 1], self._robot.heights)
-            & _between(positions[:, 2], self._robot.angles)
-            & _between(states, self._robot.states).all(axis=1)
-        )
+    def _rows(self, views: list[Any]) -> Floats:
+        """What every place holds as one array, a row each."""
+        return np.concatenate(views).reshape(self.places, -1)
 
 
-def _between(values: Floats, bounds: tuple[float, float]) -> Flags:
-    return (bounds[0] < values) & (values < bounds[1])
+def _upright_bounds(robot: Robot, positions: int, velocities: int) -> tuple[Floats, Floats]:
+    """Between which every joint position and velocity must be."""
+    angle = robot.height + 1
+    bounds = np.full((positions + velocities, 2), robot.states)
+    bounds[:angle] = -np.inf, np.inf
+    bounds[robot.height] = robot.heights
+    bounds[angle] = max(robot.angles[0], robot.states[0]), min(robot.angles[1], robot.states[1])
+    return bounds[:, 0].copy(), bounds[:, 1].copy()

@@ -1,0 +1,94 @@
+"""A task in somebody else's simulator: what Gymnasium's and Gymnasium-Robotics' tasks here have in common.
+
+A quality of data is a mixture of behaviour policies, each with an equal share of the rows. This module only states
+facts, so it is cheap to import; simulators are loaded when a task is first made.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fova.data.transitions import Episode
+from fova.errors import unknown
+from fova.networks import Shapes
+from fova.tasks import registry
+from fova.tasks.reference_scores import REFERENCE_SCORES
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from fova.tasks.behaviour_policy import BehaviourPolicy
+    from fova.tasks.simulators import Simulators
+
+RECIPE = 1  # raise it when the data changes, so that data kept from before is made anew
+
+
+@dataclass(frozen=True)
+class SimulatedTask:
+    """By itself it knows uniformly random actions."""
+
+    name: str
+    environment: str  # the name its maker gave it
+    shapes: Shapes
+    time_limit: int
+    description: str
+
+    source: ClassVar[str]  # where environment, scores and data come from
+    places: ClassVar[int] = 2  # episodes that are played side by side when data is made
+
+    def make(self) -> "gymnasium.Env":
+        raise NotImplementedError
+
+    def simulators(self, places: int) -> "Simulators":
+        """Many of its environments."""
+        from fova.tasks.simulators import GymnasiumSimulators
+
+        return GymnasiumSimulators(self.make, places)
+
+    def mixtures(self) -> Mapping[str, tuple[str, ...]]:
+        """The qualities of data, best first, and the levels of behaviour that make each."""
+        return {"random": ("random",)}
+
+    def policy(self, level: str) -> "BehaviourPolicy | None":
+        """The policy of a level; None stands for uniformly random actions."""
+        return None
+
+    def generate(self, quality: str, first_episode: int, seed: int, rows: int | None = None) -> Iterator[Episode]:
+        """Episodes of a quality, for ever; see `fova.tasks.generation.episodes`."""
+        from fova.tasks import generation
+
+        known = self.mixtures()
+        if quality not in known:
+            raise unknown(f"quality of {self.name} data", quality, known)
+        levels = {level: self.policy(level) for level in known[quality]}
+        stream = f"{self.name}/{quality}"
+        return generation.episodes(
+            levels, self.simulators(self.places), self.shapes, self.time_limit, stream, first_episode, seed, rows
+        )
+
+    def generate_rows(self, quality: str, rows: int, seed: int) -> Iterator[Episode]:
+        """The same from the first episode on, with little played beyond so many rows."""
+        return self.generate(quality, 0, seed, rows)
+
+    def recipe(self, quality: str) -> dict[str, Any]:
+        """What the data is made by."""
+        return {"environment": self.environment, "behaviour": "uniformly random actions", "recipe": RECIPE}
+
+    def task(self) -> registry.Task:
+        """The task as the registry knows it."""
+        scores = REFERENCE_SCORES[self.name]
+        return registry.Task(
+            name=self.name,
+            make=self.make,
+            shapes=self.shapes,
+            time_limit=self.time_limit,
+            qualities=tuple(self.mixtures()),
+            generate=self.generate,
+            generate_rows=self.generate_rows,
+            simulators=self.simulators,
+            random_score=scores.random,
+            expert_score=scores.expert,
+            description=self.description,
+            source=self.source,
+            recipe=self.recipe,
+        )
