@@ -51,6 +51,7 @@ class Federation:
     action_high: Floats
     task: Task | None = None
     specs: tuple[ClientSpec, ...] = ()
+    later: tuple["Federation", ...] = ()  # the same clients with what replaces their data on the way, in order
 
     @staticmethod
     def of(clients: Mapping[str, Transitions], task: Task | None = None, bounds: Bounds = None) -> "Federation":
@@ -116,13 +117,53 @@ class Federation:
             clients[str(spec.name)] = data[offset : offset + size]
         return replace(Federation.of(clients, task, bounds), specs=tuple(placed))
 
+    @staticmethod
+    def in_turn(
+        specs: Sequence[ClientSpec],
+        sequence: Sequence[str],
+        task: Task | None = None,
+        seed: int = 0,
+        bounds: Bounds = None,
+        tell: Callable[[str], None] = lambda message: None,
+    ) -> "Federation":
+        """Clients that all hold the first source of a sequence, then the next, and so on, in place of their own.
+
+        Where a source comes again, it goes on with the rows that follow.
+        """
+        named = complete(specs)
+        every = [
+            replace(spec, data=source, name=f"{spec.name}, turn {turn}")
+            for turn, source in enumerate(sequence)
+            for spec in named
+        ]
+        built = Federation.build(every, task, seed, bounds, tell)
+        turns = [
+            replace(
+                built,
+                clients={str(spec.name): built.clients[f"{spec.name}, turn {turn}"] for spec in named},
+                specs=tuple(replace(spec, data=source) for spec in named),
+            )
+            for turn, source in enumerate(sequence)
+        ]
+        return replace(turns[0], later=tuple(turns[1:]))
+
+    def turns(self) -> tuple["Federation", ...]:
+        """The federation as it is at first, and after each time that its data is replaced."""
+        return (replace(self, later=()), *self.later)
+
+    def altogether(self) -> Mapping[str, Transitions]:
+        """Everything that each client ever holds."""
+        if not self.later:
+            return self.clients
+        return {name: join([turn.clients[name] for turn in self.turns()]) for name in self.clients}
+
     def pooled(self) -> "Federation":
         """All data in one place: the reference line that no federation has in real life."""
         return replace(self, clients={"pooled": join(list(self.clients.values()))})
 
     def normaliser(self) -> Normaliser:
         """Observation statistics of the whole federation, from sums that each client computes by itself."""
-        return combine(client_sums(data.observations) for data in self.clients.values())
+        return combine(client_sums(data.observations) for turn in self.turns() for data in turn.clients.values())
 
     def summary(self) -> Table:
         """What each client got: rows, episodes, mean return."""
@@ -194,7 +235,7 @@ def _make(
             told = rows // tenth
             tell(f"making {source} data: {min(rows, wanted):,} of {wanted:,} steps")
 
-    return datasets.made(task, source, wanted, seed, progress)
+    return datasets.made(task, source, wanted, seed, progress, tell)
 
 
 def _next_free(data: Transitions, size: int, source: str, placed: Sequence[ClientSpec]) -> int:

@@ -15,8 +15,11 @@ from fova import __version__, algorithms
 from fova.clients import ClientSpec
 from fova.errors import FovaError, unknown
 from fova.federation import aggregation
+from fova.federation.compression import Compression
+from fova.federation.privacy import Privacy
 from fova.settings import fill
 
+TABLES = ("task", "run", "algorithm", "client", "server")
 LEAST = {"rounds": 1, "local_steps": 1, "cohort": 1, "evaluate_every": 0, "episodes": 1, "final_episodes": 1}
 
 
@@ -48,6 +51,9 @@ class RunConfig:
     """Lowest action, one number or one per column; by default the task's, or what the data declares, or -1."""
     action_high: tuple[float, ...] = ()
     """Highest action, likewise."""
+    data_sequence: tuple[str, ...] = ()
+    """Data that all clients go through in turn, each for an equal share of the rounds, in place of what they name:
+    random expert medium. Observation statistics are those of the whole sequence."""
     evaluate_every: int = 10
     """Play the server's policy every so many rounds; 0 never. Needs a task."""
     episodes: int = 5
@@ -58,6 +64,19 @@ class RunConfig:
     """Episodes of the evaluation at the end, of the server's and every client's policy."""
     checkpoint_seconds: float = 30.0
     """Save a checkpoint when so many seconds have passed since the last one; 0 saves after every round."""
+    compress: Compression = "none"
+    """Send updates in fewer bits: float16 (half the bytes) or int8 (a quarter)."""
+    privacy: Literal["off", "server", "client"] = "off"
+    """Differential privacy for whole clients, and who adds the noise: a server that everybody trusts, or every
+    client. Needs --aggregation uniform and --no-normalise; see docs/privacy.md."""
+    privacy_clip: float | None = None
+    """With privacy: the largest norm of a client's update in a round; longer ones are shortened."""
+    privacy_noise: float | None = None
+    """With privacy: standard deviation of the noise, as a multiple of the norm."""
+    privacy_delta: float = 1e-5
+    """With privacy: the delta that epsilon is stated for."""
+    privacy_epsilon: float | None = None
+    """With privacy: a budget. A run whose rounds would spend more does not start."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -68,6 +87,57 @@ class RunConfig:
             raise FovaError(f"participation is {self.participation}, but must be above 0 and at most 1.")
         if bool(self.action_low) != bool(self.action_high):
             raise FovaError("Give action_low and action_high together.")
+        self._check_privacy()
+        if len(self.data_sequence) > self.rounds:
+            raise FovaError(
+                f"data_sequence names {len(self.data_sequence)} sources for {self.rounds} rounds; each needs at "
+                "least one round."
+            )
+
+    def _check_privacy(self) -> None:
+        given = [name for name in ("clip", "noise", "epsilon") if getattr(self, f"privacy_{name}") is not None]
+        if self.privacy == "off":
+            if given:
+                raise FovaError(
+                    f"privacy_{given[0]} is given, but privacy is off. Say who adds the noise: --privacy server "
+                    "(which all clients trust) or --privacy client."
+                )
+            return
+        if self.privacy_clip is None or self.privacy_noise is None:
+            raise FovaError(
+                "Privacy needs a largest norm and noise, for instance: --privacy-clip 1 --privacy-noise 2"
+            )
+        if self.privacy_epsilon is not None and not self.privacy_epsilon > 0.0:
+            raise FovaError(f"privacy_epsilon is {self.privacy_epsilon}, but must be above 0.")
+        if self.mode != "federated":
+            raise FovaError(
+                f"mode is {self.mode}, which sends nothing that privacy could protect. Leave --privacy out."
+            )
+        if self.aggregation != "uniform":
+            raise FovaError(
+                f"aggregation is {self.aggregation}, but only the plain mean keeps the promise of privacy: weights "
+                "and comparisons tell about a client's data. Add --aggregation uniform."
+            )
+        if self.normalise:
+            raise FovaError(
+                "normalise sends sums of every client's observations, which privacy does not cover. Add "
+                "--no-normalise and, where columns differ in scale, divide them by publicly known ranges first."
+            )
+
+    def private(self, clients: int) -> Privacy | None:
+        """What a federation of so many clients is promised; None without privacy. Refuses to exceed the budget."""
+        if self.privacy == "off" or self.privacy_clip is None or self.privacy_noise is None:
+            return None
+        privacy = Privacy(
+            self.privacy, self.privacy_clip, self.privacy_noise, self.privacy_delta, clients, self.participation
+        )
+        spent = privacy.epsilon(self.rounds)
+        if self.privacy_epsilon is not None and spent > self.privacy_epsilon:
+            raise FovaError(
+                f"{self.rounds} rounds would spend epsilon {spent:.2f}, the budget is {self.privacy_epsilon:g}. "
+                f"Take --privacy-noise {privacy.noise_for(self.privacy_epsilon, self.rounds):.4g} or fewer rounds."
+            )
+        return privacy
 
 
 @dataclass(frozen=True)
@@ -103,6 +173,7 @@ class ConfigFile:
     preset: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)  # of the algorithm
     run: dict[str, Any] = field(default_factory=dict)
+    server: dict[str, Any] = field(default_factory=dict)  # of a federation over a network
 
 
 def read_toml(path: Path) -> ConfigFile:
@@ -112,8 +183,8 @@ def read_toml(path: Path) -> ConfigFile:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FovaError(f"The configuration {path} cannot be read: {error}") from error
     for key in tables:
-        if key not in ("task", "run", "algorithm", "client"):
-            raise unknown(f"entry in {path}", key, ("task", "run", "algorithm", "client"))
+        if key not in TABLES:
+            raise unknown(f"entry in {path}", key, TABLES)
     if not isinstance(tables.get("task", ""), str):
         raise FovaError(f"{path}: task is {tables['task']!r}, but must be a text: the name of a task.")
     run, settings = tables.get("run", {}), tables.get("algorithm", {})
@@ -128,6 +199,7 @@ def read_toml(path: Path) -> ConfigFile:
         preset=settings.pop("preset", None),
         settings=settings,
         run=run,
+        server=tables.get("server", {}),
     )
 
 

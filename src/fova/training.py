@@ -121,6 +121,9 @@ def build_federation(config: Config, progress: Progress | None = None) -> Federa
         )
     task = registry.get(config.task) if config.task else None
     bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
+    if config.run.data_sequence:
+        sequence = config.run.data_sequence
+        return Federation.in_turn(config.clients, sequence, task, config.run.seed, bounds, progress.status)
     return Federation.build(config.clients, task, config.run.seed, bounds, progress.status)
 
 
@@ -159,9 +162,14 @@ class _Training:
         self.normaliser = federation.normaliser() if config.run.normalise else identity
         self.together = config.run.mode != "local"
         pooled = config.run.mode == "centralised"
+        self.turns = [
+            (turn.pooled() if pooled else turn).prepared(self.normaliser, config.run.reward_scale)
+            for turn in federation.turns()
+        ]
+        self.turn = 0  # whose data the simulation has
         self.simulation = Simulation(
             config.algorithm,
-            (federation.pooled() if pooled else federation).prepared(self.normaliser, config.run.reward_scale),
+            self.turns[0],
             federation.shapes,
             local_steps=config.run.local_steps * (len(federation.clients) if pooled else 1),
             seed=config.run.seed,
@@ -187,7 +195,7 @@ class _Training:
                 if state.round == first:
                     self.progress.status("compiling (only the first time for this setting)")
                 began = time.monotonic()
-                state, report = self.simulation.round(state)
+                state, report = self.simulation.round(self._with_its_data(state))
                 trained = time.monotonic()
                 entry = self._entry(state, report)
                 self._log(events, entry)
@@ -218,7 +226,22 @@ class _Training:
         fresh = self.simulation.start()
         state = load_checkpoint(self.run.checkpoints, like=fresh) or fresh
         self.run.rewind(state.round if state.round else -1)
-        self.run.write_json("clients.json", {n: describe(data) for n, data in self.federation.clients.items()})
+        held = self.federation.altogether()
+        self.run.write_json("clients.json", {name: describe(data) for name, data in held.items()})
+        return state
+
+    def _turn_of(self, rounds: int) -> int:
+        """Which turn of the data comes after so many rounds; one past the last when all are done."""
+        return rounds * len(self.turns) // self.config.run.rounds
+
+    def _with_its_data(self, state: State) -> State:
+        """Before a round: the data whose turn it is. Depends on the round alone, so that a resumed run agrees."""
+        turn = self._turn_of(state.round)
+        if turn != self.turn:
+            self.simulation.set_data(self.turns[turn])
+            self.turn = turn
+        if state.round > 0 and turn != self._turn_of(state.round - 1):
+            return self.simulation.data_changed(state)
         return state
 
     def _entry(self, state: State, report: RoundReport) -> dict[str, Any]:
@@ -232,7 +255,8 @@ class _Training:
             entry["rejected"] = [self.simulation.names[client] for client in report.rejected]
             self.progress.status(f"rejected, because not finite: {', '.join(entry['rejected'])}")
         every = self.config.run.evaluate_every
-        due = every and (state.round % every == 0 or state.round == self.config.run.rounds)
+        turn_ends = self._turn_of(state.round) > self._turn_of(state.round - 1)  # so does the run's last round
+        due = every and (state.round % every == 0 or turn_ends)
         return entry | (self._evaluate(state) if due else {})
 
     def _evaluate(self, state: State) -> dict[str, Any]:
