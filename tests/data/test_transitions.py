@@ -193,6 +193,13 @@ def test_a_next_action_that_does_not_exist_may_hold_anything(data):
     check(with_value(data, "next_actions", (2, 0), 7.0), "ward-3")
 
 
+def test_an_action_out_of_bounds_is_told_once_and_not_again_as_a_next_action(data):
+    outside = with_value(with_value(data, "actions", (1, 0), 3.0), "next_actions", (0, 0), 3.0)
+    with pytest.raises(FovaError) as error:
+        check(outside, "ward-3")
+    assert "next_actions" not in str(error.value)
+
+
 def test_bounds_are_told_column_by_column(data):
     with pytest.raises(FovaError, match=r"actions: row 2 holds 0\.2, outside the declared bounds \[-2, 0\.15\]"):
         check(data, "ward-3", action_low=[-2, -1], action_high=[0.15, 5])

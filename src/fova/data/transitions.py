@@ -244,3 +244,4 @@ def _bound_problems(data: Transitions, low: NDArray, high: NDArray) -> Iterable[
                 f"[{lowest:g}, {highest:g}] ({int(outside.sum())} such rows). "
                 "Declare the true bounds (--action-low, --action-high) or rescale the actions."
             )
+            return  # next actions are the same numbers, a row earlier
