@@ -157,7 +157,7 @@ class LocomotionSimulators:
         if self._robot.fastest_seen < np.inf:
             velocities = np.minimum(np.maximum(velocities, -self._robot.fastest_seen), self._robot.fastest_seen)
         observations = np.concatenate([positions[:, self._robot.hidden_positions :], velocities], axis=1)
-        return Stepped(observations, rewards, ~upright, self._steps >= self._time_limit)
+        return Stepped(observations, rewards, np.logical_not(upright), self._steps >= self._time_limit)
 
     def close(self) -> None:
         self._threads.shutdown()
