@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from fova import cli_data, runtime
+from fova import cli, cli_data, runtime
 from fova.data import sources
 from fova.errors import FovaError
 from fova.networks import Shapes
@@ -137,6 +137,18 @@ def test_train_behaviour_leaves_snapshots_and_levels(capsys, tmp_path, monkeypat
     assert {"expert.safetensors", "medium.safetensors", "policies.json"} <= {
         f.name for f in (tmp_path / "kept").iterdir()
     }
+
+
+def test_interrupted_making_says_that_nothing_was_written(monkeypatch, capsys):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(datasets, "ensure", interrupt)
+    monkeypatch.setattr("sys.argv", ["fova", "data", "make", "maze2d-umaze/random"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.strip() == "Stopped; nothing was written."
 
 
 def test_help_needs_nothing_heavy(capsys):

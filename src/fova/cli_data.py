@@ -52,7 +52,12 @@ def main(arguments: list[str]) -> None:
     name, *rest = arguments
     if name not in COMMANDS:
         raise unknown("data command", name, COMMANDS, "See: fova data --help")
-    COMMANDS[name](rest)
+    try:
+        COMMANDS[name](rest)
+    except KeyboardInterrupt:
+        if name == "train-behaviour":  # the only one that leaves checkpoints
+            raise
+        raise KeyboardInterrupt("Stopped; nothing was written.") from None
 
 
 def _parse(kind: type[T], name: str, arguments: list[str]) -> T:
@@ -72,7 +77,7 @@ class MakeOptions:
     name: str
     """TASK/QUALITY, for instance hopper/expert; see `fova tasks`."""
     size: int = 100_000
-    """Transitions at least; whole episodes are made."""
+    """How many transitions. The last episode is played to its end, so there may be a few more."""
     seed: int = 0
     """Seed of starts and actions."""
 
@@ -153,7 +158,7 @@ class InspectOptions:
     download: bool = False
     """Fetch a Minari dataset that is not on this machine."""
     size: int = 10_000
-    """Of TASK/QUALITY: how many transitions to make, if fewer have been made."""
+    """Of TASK/QUALITY: how many transitions to make first, unless there are as many; all there are are read."""
     seed: int = 0
     """Of TASK/QUALITY: the seed."""
 
@@ -230,7 +235,7 @@ class ImportOptions:
     download: bool = False
     """Fetch a Minari dataset that is not on this machine."""
     size: int = 10_000
-    """Of TASK/QUALITY: how many transitions to make, if fewer have been made."""
+    """Of TASK/QUALITY: how many transitions to make first, unless there are as many; all there are are read."""
     seed: int = 0
     """Of TASK/QUALITY: the seed."""
 

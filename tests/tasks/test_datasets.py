@@ -154,6 +154,17 @@ def test_another_writer_may_be_quicker(hopper, tmp_path, monkeypatch):
     assert (place / "file").read_text() == "ours"
 
 
+def test_where_nothing_can_be_written_the_data_is_there_all_the_same(hopper, tmp_path, monkeypatch):
+    kept = datasets.made(hopper, "random", 50)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FOVA_CACHE", str(tmp_path / "file" / "cache"))  # no folder can be made there
+    told = []
+    assert_same(datasets.made(hopper, "random", 50, tell=told.append), kept)
+    assert len(told) == 1
+    assert "hopper/random data was made, but could not be kept" in told[0]
+    assert "FOVA_CACHE" in told[0]
+
+
 def test_an_interrupted_writer_leaves_nothing(hopper, monkeypatch):
     def fails(*arguments):
         raise KeyboardInterrupt

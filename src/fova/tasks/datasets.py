@@ -3,7 +3,7 @@
 A dataset is named TASK/QUALITY and has a seed. It is kept as a Minari dataset in fova's cache directory, with what
 made it in its metadata. More rows of the same begin with the rows there were; data made by an older recipe (other
 policies, another simulator) is made anew. Tasks that do not tell their recipe are never kept, and nothing is where
-Minari is not installed.
+Minari is not installed or nothing can be written.
 """
 
 import errno
@@ -51,8 +51,15 @@ class Kept:
     recipe: dict[str, Any]
 
 
-def made(task: Task, quality: str, rows: int, seed: int = 0, progress: Progress = lambda rows: None) -> Transitions:
-    """The first `rows` transitions of a quality: from the store if it has them, else made and kept."""
+def made(
+    task: Task,
+    quality: str,
+    rows: int,
+    seed: int = 0,
+    progress: Progress = lambda rows: None,
+    tell: Callable[[str], None] = lambda message: None,
+) -> Transitions:
+    """The first `rows` transitions of a quality: from the store if it has them, else made and kept if possible."""
     if rows < 1:
         raise FovaError(f"{rows} rows of {task.name}/{quality} were asked for, but at least 1 is needed.")
     there = find(task, quality, seed) if _can_keep(task) else None
@@ -60,7 +67,13 @@ def made(task: Task, quality: str, rows: int, seed: int = 0, progress: Progress 
         return sources.load(there.folder).transitions[:rows]
     episodes = make_episodes(task, quality, rows, seed, progress)
     if _can_keep(task):
-        _keep(episodes, task, quality, seed)
+        try:
+            _keep(episodes, task, quality, seed)
+        except OSError as error:
+            tell(
+                f"{task.name}/{quality} data was made, but could not be kept for the next time ({error}). "
+                "Set FOVA_CACHE to a folder that can be written."
+            )
     return from_episodes(episodes)[:rows]
 
 
@@ -175,7 +188,7 @@ def _put(written: Path, final: Path, aside: Path) -> None:
 def _read(folder: Path) -> Kept | None:
     """What the store holds in a folder; None if it is nothing that this version of fova wrote."""
     file = folder / "data" / "metadata.json"
-    if not file.is_file():
+    if not os.path.isfile(file):  # also where one may not look
         return None
     with decoding(file, "", f"Delete {folder}; it is made anew when it is needed."):
         metadata = json.loads(file.read_text(encoding="utf-8"))
