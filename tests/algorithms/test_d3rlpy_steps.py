@@ -1,0 +1,65 @@
+"""Twenty gradient steps of TD3+BC beside those of d3rlpy 2.8.1: the same weights, minibatches and settings.
+
+`benchmarks/d3rlpy_steps.py` recorded the other side.
+"""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fova.algorithms import configure
+from fova.algorithms.base import Batch, Broadcast, replace
+from fova.networks import Shapes
+
+RECORD = Path(__file__).with_name("d3rlpy_td3bc_steps.npz")
+
+
+def filled(network, values):
+    """The network with the recorded parameters: layer by layer, first weights, then biases."""
+    net, parts, used = network.net, [], 0
+    order = [part for layer in (*net.layers, net.last) for part in (layer.weight, layer.bias)]
+    stack = values.shape[:-1]  # empty, or 2 for twin critics
+    for part in order:
+        size = part.size // int(np.prod(stack))
+        parts.append(jnp.asarray(values[..., used : used + size].reshape(part.shape)))
+        used += size
+    assert used == values.shape[-1]
+    layers = [replace(layer, weight=w, bias=b) for layer, w, b in zip(net.layers, parts[0::2], parts[1::2])]
+    last = replace(net.last, weight=parts[-2], bias=parts[-1])
+    return replace(network, net=replace(net, layers=layers, last=last))
+
+
+def learner_of(algorithm, record, moment):
+    fresh = algorithm.init(jax.random.key(0), Shapes(*(record[n].shape[-1] for n in ("observations", "actions"))))
+    return replace(
+        fresh,
+        actor=filled(fresh.actor, record[f"{moment}_actor"]),
+        critic=filled(fresh.critic, record[f"{moment}_critic"]),
+        slow_critic=filled(fresh.critic, record[f"{moment}_slow_critic"]),
+        extra=replace(fresh.extra, slow_actor=filled(fresh.actor, record[f"{moment}_slow_actor"])),
+    )
+
+
+def two_minibatches(record, first):
+    rows = {name: np.concatenate(record[name][first : first + 2]) for name in Batch._fields if name in record}
+    unused = {"next_actions": rows["actions"], "has_next_action": np.ones_like(rows["rewards"])}
+    return Batch(**rows, **unused)
+
+
+def test_twenty_steps_of_td3bc_are_those_of_d3rlpy():
+    record = np.load(RECORD)
+    steps, batch_size = record["rewards"].shape
+    algorithm = configure("fed-td3bc", hidden=(6, 5), batch_size=batch_size, target_noise=0.0)
+    learner = learner_of(algorithm, record, "before")
+    broadcast, step = Broadcast(learner.actor, learner.critic), jax.jit(algorithm.step)
+    for first in range(0, steps, 2):
+        learner, metrics = step(learner, broadcast, two_minibatches(record, first), jax.random.key(0))
+        ours = [float(metrics[name]) for name in ("critic_loss", "actor_loss")]
+        assert ours == pytest.approx(record["losses"][first + 1], rel=1e-5)
+    expected = learner_of(algorithm, record, "after")
+    for part in ("actor", "critic", "slow_critic", "extra"):
+        both = (getattr(side, part) for side in (learner, expected))
+        jax.tree.map(lambda x, z: np.testing.assert_allclose(x, z, atol=1e-6), *both)
