@@ -3,8 +3,8 @@
     reference/bin/python benchmarks/d3rlpy_steps.py tests/algorithms/d3rlpy_td3bc_steps.npz
 
 Runs in an environment that has d3rlpy, knows nothing of fova. Made-up minibatches, tiny networks, no noise on the
-target actions: what is left is arithmetic, and must be the same. The file holds the minibatches, the losses of every
-step, and all parameters before and after, layer by layer with weights as [inputs, outputs].
+target actions: what is left is arithmetic, and must be the same. The file holds the minibatches, every step's
+losses, and all parameters before and after, layer by layer with weights as [inputs, outputs].
 """
 
 import sys
