@@ -25,6 +25,8 @@ from fova.errors import FovaError
 from fova.evaluation.rollouts import Rollouts, merge, play
 from fova.federation import aggregation
 from fova.federation.checkpoint import load_checkpoint, save_checkpoint
+from fova.federation.compression import COMPRESSIONS
+from fova.federation.privacy import Privacy
 from fova.federation.simulation import RoundReport, Simulation, State
 from fova.policy import Policy, from_actor
 from fova.reports.events import EventLog
@@ -161,6 +163,7 @@ class _Training:
         identity = Normaliser.identity(federation.shapes.observation)
         self.normaliser = federation.normaliser() if config.run.normalise else identity
         self.together = config.run.mode != "local"
+        self.privacy = config.run.private(len(federation.clients))
         pooled = config.run.mode == "centralised"
         self.turns = [
             (turn.pooled() if pooled else turn).prepared(self.normaliser, config.run.reward_scale)
@@ -176,6 +179,8 @@ class _Training:
             participation=config.run.participation,
             cohort=config.run.cohort,
             aggregation=aggregation.get(config.run.aggregation),
+            envelope=COMPRESSIONS[config.run.compress],
+            privacy=self.privacy,
             together=self.together,
         )
 
@@ -245,19 +250,34 @@ class _Training:
         return state
 
     def _entry(self, state: State, report: RoundReport) -> dict[str, Any]:
-        clients = {
-            self.simulation.names[client]: {name: float(values[i]) for name, values in report.metrics.items()}
-            for i, client in enumerate(report.clients)
-            if client not in report.rejected
-        }
-        entry: dict[str, Any] = {"round": state.round, "clients": clients}
-        if report.rejected:
-            entry["rejected"] = [self.simulation.names[client] for client in report.rejected]
-            self.progress.status(f"rejected, because not finite: {', '.join(entry['rejected'])}")
+        entry: dict[str, Any] = {"round": state.round}
+        if self.privacy is None:
+            entry |= self._about_clients(report)
+        else:  # who took part is a secret that the promise rests on
+            entry |= {"clients": {}, "privacy": spent(self.privacy, state.round)}
+        if report.traffic is not None:
+            entry["bytes_per_client"] = report.traffic._asdict()
         every = self.config.run.evaluate_every
         turn_ends = self._turn_of(state.round) > self._turn_of(state.round - 1)  # so does the run's last round
         due = every and (state.round % every == 0 or turn_ends)
         return entry | (self._evaluate(state) if due else {})
+
+    def _about_clients(self, report: RoundReport) -> dict[str, Any]:
+        names = self.simulation.names
+        clients = {
+            names[client]: {name: float(values[i]) for name, values in report.metrics.items()}
+            for i, client in enumerate(report.clients)
+            if client not in report.rejected
+        }
+        about: dict[str, Any] = {"clients": clients}
+        if report.traffic is not None:
+            about["bytes"] = {way: len(report.clients) * size for way, size in report.traffic._asdict().items()}
+        if report.rejected:
+            why = {names[client]: reason for client, reason in report.rejected.items()}
+            about |= {"rejected": list(why), "rejected_because": why}
+            for name, reason in why.items():
+                self.progress.status(f"{name} did not count: {reason}")
+        return about
 
     def _evaluate(self, state: State) -> dict[str, Any]:
         if self.federation.task is None or not self.config.run.evaluate_every:
@@ -324,6 +344,11 @@ class _Training:
             algorithm=self.config.algorithm_name,
             **facts,
         )
+
+
+def spent(privacy: Privacy, rounds: int) -> dict[str, float]:
+    """What is known about every client at most: after one round, and after all so far."""
+    return {"epsilon_round": privacy.epsilon(1), "epsilon": privacy.epsilon(rounds), "delta": privacy.delta}
 
 
 def describe(data: Transitions) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class Live:
 
 
 def summary(entry: dict[str, Any]) -> list[str]:
-    """The few figures of a round that a person follows: the server's score, then the vote."""
+    """The few figures of a round that a person follows: the server's score, the vote, privacy spent."""
     parts = []
     if "server" in entry:
         server = entry["server"]
@@ -138,6 +138,8 @@ def summary(entry: dict[str, Any]) -> list[str]:
             who: sum(c[f"vote_{who}"] for c in clients) / len(clients) for who in ("local", "behaviour", "global")
         }
         parts.append("vote " + " ".join(f"{who} {share:.0%}" for who, share in shares.items()))
+    if "privacy" in entry:
+        parts.append(f"epsilon {entry['privacy']['epsilon']:.2f}")
     return parts
 
 
