@@ -18,6 +18,9 @@ class Display(Protocol):
 
     def status(self, name: str, words: str) -> None: ...
 
+    def note(self, name: str, words: str) -> None:
+        """Something about a run that stays on the screen."""
+
     def round(self, name: str, number: int) -> None:
         """So many rounds of a run are done."""
 
@@ -92,6 +95,9 @@ class PlainDisplay:
 
     def status(self, name: str, words: str) -> None:
         pass
+
+    def note(self, name: str, words: str) -> None:
+        self._say(f"{name}: {words}")
 
     def round(self, name: str, number: int) -> None:
         self._ledger.round(name, number)

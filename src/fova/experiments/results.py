@@ -25,7 +25,7 @@ from fova.evaluation.metrics import (
     policy_distances,
     vote_shares,
 )
-from fova.experiments.specifications import Entry, PlannedRun, Scale
+from fova.experiments.specifications import Entry, Measured, PlannedRun, Scale
 from fova.federation.checkpoint import checkpoints
 from fova.files import write_atomically
 from fova.runs import RunDirectory
@@ -42,6 +42,7 @@ class RunResult:
     case: str
     variant: str
     at: float | None
+    paper: list[str] | None  # row and column in the paper's table
     algorithm: str
     preset: str
     settings: dict[str, Any]
@@ -80,8 +81,8 @@ class Results:
     title: str
     scale: str  # what it was spent, in words
     runs: list[RunResult]
-    axis: str | None = None
-    measured: str = ""
+    axis: str | None
+    measured: Measured
     made_with: str = field(default=f"fova {__version__}")
 
     def save(self, path: Path) -> None:
@@ -140,6 +141,7 @@ def distil(planned: PlannedRun, path: Path) -> RunResult:
         case=planned.case,
         variant=planned.variant,
         at=planned.at,
+        paper=list(planned.paper) if planned.paper else None,
         algorithm=Path(config.algorithm_name).stem,
         preset=preset,
         settings=settings,

@@ -159,6 +159,8 @@ class _Runner:
                 self.display.round(name, number)
             case ["status", str(words)]:
                 self.display.status(name, words)
+            case ["note", str(words)]:
+                self.display.note(name, words)
             case ["finished", played]:
                 self.display.played(name, played)
             case ["failed" | "stopped", str(message)]:

@@ -18,6 +18,15 @@ from fova.settings import fill
 
 Mode = Literal["federated", "local", "centralised"]
 Settings = Mapping[str, Any]
+# What an entry's table shows; "return" is that of the server's policy.
+Measured = Literal[
+    "return",
+    "server minus mean client",
+    "every client",
+    "PER and BWT",
+    "memory and time",
+    "distance to the global policy",
+]
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class Variant:
     settings: Settings = field(default_factory=dict)  # of the algorithm
     run: Settings = field(default_factory=dict)  # fields of RunConfig, for instance its aggregation
     mode: Mode = "federated"
-    paper: str | None = None  # what the paper calls it in its tables
+    paper: str | None = None  # its column in the paper's tables (`fova.reports.paper_figures`)
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Case:
     run: Settings = field(default_factory=dict)  # fields of RunConfig
     variants: tuple[Variant, ...] = ()  # which run here; by default the entry's
     at: float | None = None  # where the case stands on the entry's axis
-    paper: str | None = None  # the row of the paper's table it answers
+    paper: str | None = None  # its row there
 
     def specs(self, most_rows: int | None) -> tuple[ClientSpec, ...]:
         """The clients, each with its size, none larger than `most_rows`."""
@@ -82,6 +91,7 @@ class PlannedRun(NamedTuple):
     case: str
     variant: str
     at: float | None
+    paper: tuple[str, str] | None  # row and column in the paper's table
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ class Entry:
     cases: tuple[Case, ...]
     variants: tuple[Variant, ...]
     scales: Mapping[str, Scale]
-    measured: str = "the server's return at the end"
+    measured: Measured = "return"
     axis: str | None = None  # what the cases are a sweep of
     run: Settings = field(default_factory=dict)  # fields of RunConfig that belong to what is measured
     source: str = ""  # where the paper has it
@@ -131,7 +141,8 @@ class Entry:
             run=fill(RunConfig, run, f"of the run of {self.name}"),
         )
         words = ([case.label] if len(self.cases) > 1 else []) + [variant.label, "seed", str(seed)]
-        return PlannedRun("-".join(map(_plain, words)), config, case.label, variant.label, case.at)
+        paper = (case.paper or case.label, variant.paper) if variant.paper else None
+        return PlannedRun("-".join(map(_plain, words)), config, case.label, variant.label, case.at, paper)
 
 
 def line_of(algorithm: str, mode: Mode = "federated") -> Variant:

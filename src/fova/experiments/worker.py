@@ -23,6 +23,9 @@ class Told:
     def status(self, message: str) -> None:
         tell("status", message)
 
+    def note(self, message: str) -> None:
+        tell("note", message)
+
     def start(self, first: int, rounds: int) -> None:
         tell("round", first)
 

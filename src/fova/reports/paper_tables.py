@@ -1,0 +1,342 @@
+"""What an experiment found as tables, beside the figures that the paper prints.
+
+Every figure of ours stands with its interval over seeds, every table with its scale. Whether the paper is right is
+read from the order of the algorithms, not from the figures: data, simulator and scale are not the paper's.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import resources
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from fova.errors import unknown
+from fova.evaluation import metrics
+from fova.evaluation.statistics import (
+    Interval,
+    bootstrap_mean,
+    estimate,
+    interquartile_mean,
+    mean,
+    median,
+    probability_of_improvement,
+)
+from fova.experiments.results import Results, RunResult
+from fova.reports.sheet import Sheet
+
+INTERVALS = "in brackets 95 % bootstrap intervals over seeds"
+MISSING = "–"
+
+
+@cache
+def paper_figures() -> dict[str, Any]:
+    """The paper's printed figures: table -> row -> column."""
+    text = resources.files("fova.reports").joinpath("paper_figures.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
+
+
+def tables(results: Results) -> dict[str, Sheet]:
+    """Every table that a result file gives, by name; `main` is what the experiment is about."""
+    made = {"main": MAIN[results.measured](results)}
+    if len(results.cases()) > 1 and results.axis is None and _scored(results):
+        made["summary"] = summary(results)
+    return made
+
+
+def table(results: Results, name: str) -> Sheet:
+    found = tables(results)
+    if name not in found:
+        raise unknown(f"table of {results.name}", name, found)
+    return found[name]
+
+
+# --- The server's return ---------------------------------------------------------------------------------
+
+
+def returns(results: Results) -> Sheet:
+    """The server's final policy, cases down and variants across, the paper's figure and order beside it."""
+    printed = paper_figures().get(results.name, {})
+    in_scores = _scored(results) and not printed
+    variants, orders = results.variants(), _orders(results, printed)
+    rows, bold = [], set()
+    for i, case in enumerate(results.cases()):
+        found = {variant: _over_seeds(results, case, variant, _final(in_scores)) for variant in variants}
+        cells = [_with_paper(found[v], _printed(results, printed, case, v)) for v in variants]
+        best = max((v for v in variants if found[v]), key=lambda v: _value(found[v]))
+        bold.add((i, 1 + variants.index(best)))
+        agreement = [_agreement(results, printed, case, order, found) for order in orders.values()]
+        rows.append((case, *cells, _behaviour(results, case, in_scores), *agreement))
+    columns = (results.axis or "", *variants, "the data", *(f"order as the paper's ({o})" for o in orders))
+    unit = "normalised score" if in_scores else "return"
+    paper = "; in parentheses the paper's figure" if printed else ""
+    caption = f"{results.scale}. The server's {unit} at the end, {INTERVALS}{paper}. Bold: the highest mean."
+    return Sheet(results.title, caption, columns, tuple(rows), frozenset(bold))
+
+
+def _final(in_scores: bool) -> Callable[[RunResult], float]:
+    def figure(run: RunResult) -> float:
+        assert run.final is not None
+        return run.final.server.figure if in_scores else run.final.server.mean_return
+
+    return figure
+
+
+def _behaviour(results: Results, case: str, in_scores: bool) -> str:
+    """The mean return in the clients' data: the line to beat."""
+    runs = results.of(case=case)
+    values = [run.behaviour_return() for run in runs]
+    if in_scores:
+        from fova.tasks import registry
+
+        task = registry.get(str(runs[0].task))
+        values = [score for value in values if (score := task.normalised_score(value)) is not None]
+    return _number(float(np.mean(values)))
+
+
+# --- The order of the algorithms -------------------------------------------------------------------------
+
+
+def _orders(results: Results, printed: dict[str, Any]) -> dict[str, list[str]]:
+    """Sets of variants of which each stands for another column of the paper's table.
+
+    Where several of ours answer the same column, there is one set for each.
+    """
+    columns = {v: paper[1] for v in results.variants() if (paper := results.of(variant=v)[0].paper) and printed}
+    doubles = [v for v in columns if list(columns.values()).count(columns[v]) > 1]
+    others = [v for v in columns if v not in doubles]
+    if len(columns) < 2:
+        return {}
+    return {double: [double, *others] for double in doubles} or {"all": others}
+
+
+def _agreement(
+    results: Results, printed: dict[str, Any], case: str, order: Sequence[str], found: dict[str, Interval | None]
+) -> str:
+    """How many pairs of algorithms stand in the same order as in the paper, and whether the winner is the same."""
+    paper = {v: figure for v in order if (figure := _printed(results, printed, case, v)) is not None and found[v]}
+    if len(paper) < 2:
+        return MISSING
+    pairs = list(combinations(paper, 2))
+    same = sum((paper[a] > paper[b]) == (_value(found[a]) > _value(found[b])) for a, b in pairs)
+    winner = max(paper, key=lambda v: paper[v]) == max(paper, key=lambda v: _value(found[v]))
+    return f"{same} of {len(pairs)} pairs, {'same' if winner else 'another'} winner"
+
+
+def _printed(results: Results, printed: dict[str, Any], case: str, variant: str) -> float | None:
+    runs = results.of(case=case, variant=variant)
+    if not runs or runs[0].paper is None:
+        return None
+    row, column = runs[0].paper
+    figure = printed.get(row, {}).get(column)
+    return None if figure is None else float(figure[0])
+
+
+# --- Over all cases --------------------------------------------------------------------------------------
+
+
+def summary(results: Results) -> Sheet:
+    """Aggregates of the normalised scores over all cases, and how likely each variant is beaten by the best."""
+    scores = {
+        variant: matrix for variant in results.variants() if (matrix := _matrix(results, variant)) is not None
+    }
+    best = max(scores, key=lambda variant: estimate(scores[variant], interquartile_mean).value)
+    rows = []
+    for variant, matrix in scores.items():
+        aggregates = [_shown(estimate(matrix, f)) for f in (interquartile_mean, mean, median)]
+        beaten = MISSING if variant == best else _share(probability_of_improvement(scores[best], matrix))
+        rows.append((variant, *aggregates, beaten))
+    seeds = {len(matrix) for matrix in scores.values()}
+    caption = (
+        f"{results.scale}. Normalised scores of the server's final policy over {len(results.cases())} cases with "
+        f"{'/'.join(map(str, sorted(seeds)))} runs each; in brackets 95 % stratified-bootstrap intervals. "
+        "IQM: the mean of the middle half of all runs."
+    )
+    columns = ("", "IQM", "mean", "median over cases", f"probability that {best} is better")
+    position = list(scores).index(best)
+    return Sheet(f"{results.title}: all cases", caption, columns, tuple(rows), frozenset({(position, 1)}))
+
+
+def _matrix(results: Results, variant: str) -> np.ndarray | None:
+    """[runs, cases]; None where a variant was not run on every case or not equally often."""
+    columns = [[_final(True)(run) for run in results.of(case=case, variant=variant)] for case in results.cases()]
+    runs = {len(column) for column in columns}
+    return np.array(columns).T if len(runs) == 1 and runs != {0} else None
+
+
+# --- The other measures ----------------------------------------------------------------------------------
+
+
+def server_and_clients(results: Results) -> Sheet:
+    """How much better the server's policy is than the mean of its clients' own."""
+
+    def at_the_end(run: RunResult) -> float:
+        return metrics.server_minus_mean_client(_ended(run))
+
+    def along(run: RunResult) -> float:
+        return float(
+            np.mean([metrics.server_minus_mean_client(e) > 0 for e in run.evaluations if e.clients and e.round])
+        )
+
+    measures = {"server": _final(False), "server − mean client": at_the_end}
+    if any(evaluation.clients for run in results.runs for evaluation in run.evaluations):
+        measures["evaluations with the server ahead"] = along
+    return _measures(results, measures, f"{results.scale}. Returns at the end, {INTERVALS}.")
+
+
+def every_client(results: Results) -> Sheet:
+    """The final return of the server's and of every client's own policy, clients of the same data together."""
+    kinds = list(dict.fromkeys(client["data"] for run in results.runs for client in run.clients.values()))
+
+    def of_kind(kind: str) -> Callable[[RunResult], float]:
+        def figure(run: RunResult) -> float:
+            names = [name for name, client in run.clients.items() if client["data"] == kind]
+            return metrics.mean_client({n: _ended(run).clients[n] for n in names}) if names else math.nan
+
+        return figure
+
+    def worst(run: RunResult) -> float:
+        return metrics.worst_client(_ended(run).clients)[1].mean_return
+
+    measures = {"server": _final(False)} | {f"{kind} clients": of_kind(kind) for kind in kinds} | {"worst": worst}
+    return _measures(results, measures, f"{results.scale}. Returns at the end, {INTERVALS}.")
+
+
+def continual(results: Results) -> Sheet:
+    """PER and BWT: how well the policy does after all data, and what it lost of what it once could."""
+    printed = paper_figures()["continual"] if results.name == "continual" else {}
+    rows = []
+    for case in results.cases():
+        for variant in results.variants():
+            runs = results.of(case=case, variant=variant)
+            if not runs:
+                continue
+            matrices = [metrics.performances(returns_after_each_turn(run)) for run in runs]
+            paper = printed.get(runs[0].paper[0], {}).get(runs[0].paper[1], {}) if runs[0].paper else {}
+            figures = [
+                _with_paper(bootstrap_mean([measure(a) for a in matrices]), paper.get(name))
+                for name, measure in (("per", metrics.average_performance), ("bwt", metrics.backward_transfer))
+            ]
+            rows.append((f"{case}, {variant}", *figures))
+    caption = (
+        f"{results.scale}. Returns, {INTERVALS}; in parentheses the paper's figure. All data of a task comes from "
+        "one environment, so the performance on each dataset is the return there."
+    )
+    return Sheet(results.title, caption, ("", "PER", "BWT"), tuple(rows))
+
+
+def returns_after_each_turn(run: RunResult) -> list[float]:
+    """The server's return when each source of the data sequence had had its rounds."""
+    turns, rounds = len(run.run["data_sequence"]), run.run["rounds"]
+    played = {evaluation.round: evaluation.server.mean_return for evaluation in run.evaluations}
+    return [played[math.ceil((turn + 1) * rounds / turns)] for turn in range(turns)]
+
+
+def cost(results: Results) -> Sheet:
+    """Peak memory and time of every algorithm."""
+    printed = paper_figures()["cost"] if results.name == "cost" else {}
+    rows = []
+    for variant in results.variants():
+        runs = results.of(variant=variant)
+        per_thousand = [1000 * run.seconds_training / run.run["rounds"] / run.run["local_steps"] for run in runs]
+        memory = [run.peak_memory_mb for run in runs if run.peak_memory_mb is not None]
+        paper = printed.get(runs[0].paper[1] if runs[0].paper else "", {})
+        sent = runs[0].bytes_each_way
+        rows.append(
+            (
+                variant,
+                _with_paper(bootstrap_mean(memory), paper.get("memory_mb")) if memory else MISSING,
+                _with_paper(bootstrap_mean(per_thousand), paper.get("seconds_per_epoch"), digits=2),
+                MISSING if sent is None else f"{sent / 1e6:.2f}",
+            )
+        )
+    caption = (
+        f"{results.scale}. Means over tasks and seeds, {INTERVALS}. Ours: one core, the whole process, compilation "
+        "included. In parentheses the paper's: one GPU, its memory, seconds per epoch of unstated length."
+    )
+    columns = ("", "peak memory, MB", "s per 1,000 local steps", "MB each way, client and round")
+    return Sheet(results.title, caption, columns, tuple(rows))
+
+
+def distance(results: Results) -> Sheet:
+    """How far each client's policy is from the global one it had received, at the end of training."""
+    clients = list(dict.fromkeys(name for run in results.runs for name in run.clients))
+
+    def of_client(client: str) -> Callable[[RunResult], float]:
+        return lambda run: list(run.distances.values())[-1][client]
+
+    measures = {client: of_client(client) for client in clients}
+    caption = f"{results.scale}. Total variation in [0, 1] over the last rounds, {INTERVALS}."
+    return _measures(results, measures, caption, digits=3)
+
+
+MAIN: dict[str, Callable[[Results], Sheet]] = {
+    "return": returns,
+    "server minus mean client": server_and_clients,
+    "every client": every_client,
+    "PER and BWT": continual,
+    "memory and time": cost,
+    "distance to the global policy": distance,
+}
+
+
+def _measures(
+    results: Results, measures: dict[str, Callable[[RunResult], float]], caption: str, digits: int = 1
+) -> Sheet:
+    """Several figures of each case and variant."""
+    rows = []
+    for case in results.cases():
+        for variant in results.variants():
+            if not results.of(case=case, variant=variant):
+                continue
+            name = variant if len(results.cases()) == 1 else f"{case}, {variant}"
+            found = [_over_seeds(results, case, variant, measure) for measure in measures.values()]
+            rows.append((name, *(_shown(interval, digits) for interval in found)))
+    return Sheet(results.title, caption, ("", *measures), tuple(rows))
+
+
+# --- Figures and words -----------------------------------------------------------------------------------
+
+
+def _scored(results: Results) -> bool:
+    return all(run.final is not None and run.final.server.score is not None for run in results.runs)
+
+
+def _ended(run: RunResult) -> metrics.Evaluation:
+    assert run.final is not None
+    return run.final
+
+
+def _over_seeds(results: Results, case: str, variant: str, figure: Callable[[RunResult], float]) -> Interval | None:
+    values = [value for run in results.of(case=case, variant=variant) if not math.isnan(value := figure(run))]
+    return bootstrap_mean(values) if values else None
+
+
+def _value(interval: Interval | None) -> float:
+    return -math.inf if interval is None else interval.value
+
+
+def _number(value: float, digits: int = 1) -> str:
+    return f"{value:,.{0 if abs(value) >= 1000 else digits}f}".replace("-", "−")
+
+
+def _shown(interval: Interval | None, digits: int = 1) -> str:
+    if interval is None:
+        return MISSING
+    value = _number(interval.value, digits)
+    if math.isnan(interval.low):
+        return f"{value} (one run)"
+    return f"{value} [{_number(interval.low, digits)}, {_number(interval.high, digits)}]"
+
+
+def _with_paper(interval: Interval | None, figure: float | None, digits: int = 1) -> str:
+    return _shown(interval, digits) + ("" if figure is None else f" ({_number(figure, digits)})")
+
+
+def _share(interval: Interval) -> str:
+    if math.isnan(interval.low):
+        return f"{interval.value:.2f} (one run)"
+    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
