@@ -24,7 +24,26 @@ START, END = "<!-- table of behaviour returns: benchmarks/behaviour_returns.py -
 EPISODES, STEPS, SEED = 20, 20_000, 0
 
 # Mean return of D4RL's own datasets, where somebody has published it in a place we could read.
-D4RL_MEANS = {"hopper/random": (18.3, "hopper-random-v1, github.com/Farama-Foundation/D4RL/issues/86")}
+NOTES = "the -v2 file, as noted in github.com/RamiRibat/decision-transformer-ammi, gym/config/dt_gym_{}.py"
+JOINED = (
+    "medium and expert of the -v2 files joined, weighted by their episodes ({} and {}, rounded) as listed by "
+    "huggingface.co/datasets/edbeeching/decision_transformer_gym_replay"
+)
+D4RL_MEANS = {
+    "hopper/random": (18.3, "hopper-random-v1, github.com/Farama-Foundation/D4RL/issues/86"),
+    "hopper/medium-replay": (467.30, NOTES.format("hopper")),
+    "hopper/medium": (1422.06, NOTES.format("hopper")),
+    "hopper/medium-expert": (2090.4, JOINED.format(2190, 1030)),
+    "hopper/expert": (3511.36, NOTES.format("hopper")),
+    "halfcheetah/medium-replay": (3093.29, NOTES.format("halfcheetah")),
+    "halfcheetah/medium": (4770.33, NOTES.format("halfcheetah")),
+    "halfcheetah/medium-expert": (7713.4, JOINED.format(1000, 1000)),
+    "halfcheetah/expert": (10656.43, NOTES.format("halfcheetah")),
+    "walker2d/medium-replay": (682.70, NOTES.format("walker2d")),
+    "walker2d/medium": (2852.09, NOTES.format("walker2d")),
+    "walker2d/medium-expert": (3796.6, JOINED.format(1190, 1000)),
+    "walker2d/expert": (4920.51, NOTES.format("walker2d")),
+}
 
 
 def measure(task: Task, quality: str) -> dict[str, Any]:
@@ -39,7 +58,6 @@ def measure(task: Task, quality: str) -> dict[str, Any]:
             break
     mean = float(np.mean(returns))
     score = task.normalised_score(mean)
-    published = D4RL_MEANS.get(f"{task.name}/{quality}")
     return {
         "episodes": len(returns),
         "steps": steps,
@@ -47,8 +65,6 @@ def measure(task: Task, quality: str) -> dict[str, Any]:
         "spread": round(float(np.std(returns)), 1),
         "normalised_score": None if score is None else round(score, 1),
         "d4rl_reference": {"random": task.random_score, "expert": task.expert_score}.get(quality),
-        "d4rl_mean_return": published[0] if published else None,
-        "d4rl_mean_return_from": published[1] if published else None,
     }
 
 
@@ -80,6 +96,9 @@ def main() -> None:
                 print(dataset, measured[dataset]["mean_return"], flush=True)
             elif dataset in before:
                 measured[dataset] = before[dataset]
+            if dataset in measured:
+                mean, source = D4RL_MEANS.get(dataset, (None, None))
+                measured[dataset] |= {"d4rl_mean_return": mean, "d4rl_mean_return_from": source}
     versions = {
         package: version(package) for package in ("fova", "gymnasium", "gymnasium-robotics", "mujoco", "numpy")
     }
