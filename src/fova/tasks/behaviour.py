@@ -10,7 +10,6 @@ levels of a task is decided in `behaviour_levels.py`.
 """
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -26,9 +25,11 @@ from gymnasium import Env
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import NDArray
 from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from safetensors.numpy import save as format_tensors
 
 from fova.errors import FovaError
+from fova.files import write_atomically
 from fova.networks import GaussianActor, Shapes, Squashed, TwinCritic, make_actor, polyak
 from fova.tasks import registry
 from fova.tasks.behaviour_policy import BehaviourPolicy, policy_of, save_policy
@@ -392,14 +393,8 @@ def _check_bounds(task_name: str, env: Env) -> None:
 # --- Checkpoints ------------------------------------------------------------------------------------------
 
 
-def _save_atomically(path: Path, tensors: dict[str, NDArray], metadata: dict[str, str] | None = None) -> None:
-    part = path.with_suffix(".part")
-    save_file(tensors, part, metadata)
-    os.replace(part, path)
-
-
 def _save_experience(directory: Path, index: int, rows: dict[str, NDArray]) -> None:
-    _save_atomically(directory / f"experience-{index:04d}.safetensors", rows)
+    write_atomically(directory / f"experience-{index:04d}.safetensors", format_tensors(rows))
 
 
 def _save_learner(
@@ -407,7 +402,7 @@ def _save_learner(
 ) -> None:
     leaves = {str(i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(learner))}
     record = {"task": task_name, "config": asdict(config), "history": history}
-    _save_atomically(directory / "learner.safetensors", leaves, {"run": json.dumps(record)})
+    write_atomically(directory / "learner.safetensors", format_tensors(leaves, {"run": json.dumps(record)}))
 
 
 def _resume(

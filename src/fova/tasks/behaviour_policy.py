@@ -1,8 +1,9 @@
 """Behaviour policies as they are used: small weight files in, sampled actions out.
 
-NumPy only, so that making data needs neither a compiler nor an accelerator. Training lives in `behaviour.py`;
-nothing here learns. The policies that come with the package are in `weights/TASK/LEVEL.safetensors`, and
-`weights/TASK/policies.json` says how each was made and what return it was measured to reach.
+NumPy only, so that making data needs neither a compiler nor an accelerator. These policies act in [-1, 1] on raw
+observations; `fova.policy` is for those that fova trains, with the frame they were trained in. Training lives in
+`behaviour.py`; nothing here learns. The package's own policies are in `weights/TASK/LEVEL.safetensors`,
+and `weights/TASK/policies.json` says how each was made and what return it was measured to reach.
 """
 
 import json
@@ -19,9 +20,10 @@ from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
 
 from fova.errors import FovaError, unknown
+from fova.files import write_atomically
+from fova.policy import LOG_STD_RANGE
 
 Floats = NDArray[np.float32]
-LOG_STD_RANGE = (-5.0, 2.0)  # the range of `fova.networks`, which cannot be imported without JAX
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,7 @@ def save_policy(policy: BehaviourPolicy, path: Path) -> None:
     for i, (weight, bias) in enumerate(zip(policy.weights, policy.biases)):
         tensors[f"weight.{i}"] = weight.astype(np.float16)
         tensors[f"bias.{i}"] = bias.astype(np.float16)
-    part = path.with_suffix(".part")
-    part.write_bytes(format_tensors(tensors))
-    part.replace(path)
+    write_atomically(path, format_tensors(tensors))
 
 
 def read_policy(path: Path) -> BehaviourPolicy:
