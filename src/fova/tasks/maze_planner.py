@@ -106,8 +106,8 @@ def episodes(task: MazeTask, quality: str, first_episode: int, seed: int) -> Ite
     - noisy: the same with Gaussian noise on the actions;
     - undirected: D4RL's own kind: one random target after another, rewards for the fixed goal. Every episode
       starts from its own reset (D4RL's is one endless trajectory), so that each can be made without the others;
-    - near, far: stretches of undirected driving within the half of the maze that is nearer to the goal, and within
-      the other half. Each knows a part of the way: clients with such data need one another;
+    - near, far: the expert's drives within the half of the maze that is nearer to the goal, and within the other
+      half. Each knows a part of the way: clients with such data need one another;
     - random: uniform actions.
 
     Episode i depends on task, quality, seed and i alone.
@@ -160,8 +160,8 @@ def nearer_half(maze: Maze) -> set[Cell]:
 
 
 def _longest_stretch(environment: MazeEnvironment, rng: np.random.Generator, part: set[Cell]) -> Episode:
-    """The longest unbroken drive through a part of the maze; its last step may lead out."""
-    whole = undirected_trajectory(environment, environment.maze.time_limit, rng)
+    """The longest unbroken stretch of an expert's drive through a part of the maze; its last step may lead out."""
+    whole = _expert_episode(environment, rng)
     inside = [environment.maze.cell_at(x, y) in part for x, y in whole.observations[:-1, :2]]
     stretches = [
         [t for t, _ in steps] for within, steps in itertools.groupby(enumerate(inside), lambda s: s[1]) if within
