@@ -1,17 +1,17 @@
 """The command line: wiring only. Each command is one function; heavy parts are imported when it runs."""
 
 import importlib
-import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
 from fova import __version__
 from fova.errors import FovaError, unknown
+from fova.interrupts import Interrupted, leave
 
 if TYPE_CHECKING:
     from fova.config import Config
@@ -30,6 +30,7 @@ usage: fova COMMAND [options]        fova COMMAND --help explains a command
   fova tasks                         the tasks that data can be made for
   fova data ...                      make, inspect, check and convert data
   fova theory                        the paper's statements, checked on finite MDPs
+  fova server, fova client           the same training over a network; fova certificates makes keys for it
 
 by example
 
@@ -59,12 +60,12 @@ def main() -> None:
     try:
         _dispatch(sys.argv[1:])
     except FovaError as error:
-        interrupted = type(error).__name__ == "Interrupted"
-        errors.print(str(error) if interrupted else f"[red]error:[/] {escape(str(error))}")
-        sys.exit(130 if interrupted else 2)
+        interrupted = isinstance(error, Interrupted)
+        errors.print(escape(str(error)) if interrupted else f"[red]error:[/] {escape(str(error))}")
+        leave(130 if interrupted else 2)
     except KeyboardInterrupt as interrupt:
-        errors.print(str(interrupt) or "Stopped at once; the last checkpoint is kept.")
-        sys.exit(130)
+        errors.print(str(interrupt) or "Stopped. What was finished before is kept.")
+        leave(130)
     except OSError as error:
         errors.print(f"[red]error:[/] {escape(str(error))}\nWhat was saved before is untouched.")
         sys.exit(2)
@@ -144,50 +145,15 @@ class TrainOptions:
 
 
 def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:
-    """The configuration that the arguments describe. Defaults, then preset, then file, then flags."""
-    import tyro
-
-    from fova import algorithms
+    """The configuration that the arguments of `fova train` describe."""
+    from fova.arguments import parse_run
     from fova.clients import ClientSpec
-    from fova.config import Config, ConfigFile, RunConfig, read_toml
-    from fova.settings import fill
 
-    arguments = [re.sub(r"^--lambda(?==|$)", "--lam", a) for a in arguments]  # `lambda` cannot name a Python field
-    early = _early(arguments, ("config", "algorithm", "preset"))
-    file = read_toml(Path(early["config"])) if "config" in early else ConfigFile()
-    algorithm = early.get("algorithm") or file.algorithm or "fova"
-    preset = early.get("preset")
-    written = file.settings | (algorithms.preset_values(algorithm, preset) if preset else {})
-    settings = algorithms.configure(algorithm, preset or file.preset, **written)
-
-    flat = tyro.conf.arg(name="")
-    command = make_dataclass(
-        "Train",
-        [
-            ("run", Annotated[RunConfig, flat], field(default=fill(RunConfig, file.run, "of [run]"))),
-            ("settings", Annotated[type(settings), flat], field(default=settings)),
-        ],
-        bases=(TrainOptions,),
-        frozen=True,
-    )
-    command.__doc__ = TrainOptions.__doc__
-    parsed: Any = tyro.cli(command, prog="fova train", args=arguments)
-    clients = tuple(ClientSpec(data) for data in parsed.clients) or file.clients
+    config, parsed = parse_run(arguments, TrainOptions, "fova train")
+    clients = tuple(ClientSpec(data) for data in parsed.clients) or config.clients
     if parsed.size is not None:
         clients = tuple(replace(client, size=parsed.size) for client in clients)
-    config = Config(parsed.task or file.task, clients, parsed.settings, algorithm, parsed.run)
-    return config, parsed
-
-
-def _early(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:
-    """Options that decide which other options there are, read before the rest."""
-    found = {}
-    for position, argument in enumerate(arguments):
-        flag, equals, value = argument.partition("=")
-        if flag.removeprefix("--") in names and flag.startswith("--"):
-            following = arguments[position + 1] if position + 1 < len(arguments) else ""
-            found[flag.removeprefix("--")] = value if equals else following
-    return found
+    return replace(config, clients=clients), parsed
 
 
 def _show_result(result: "Result", console: Console) -> None:
@@ -200,6 +166,7 @@ def _show_result(result: "Result", console: Console) -> None:
     console.print(f"metrics  {result.directory / 'metrics.jsonl'}", highlight=False)
     if result.server is not None:
         console.print(f"again    fova evaluate {result.directory}", highlight=False)
+    console.print(f"to read  fova report {result.directory}", highlight=False)
 
 
 # --- fova evaluate ----------------------------------------------------------------------------------------
@@ -312,6 +279,7 @@ def _compare(arguments: list[str]) -> None:
     from fova.clients import ClientSpec
     from fova.comparison import Plan, behaviour_return, compare
     from fova.files import write_atomically
+    from fova.reports.page import write_report
     from fova.reports.progress import choose
     from fova.reports.tables import comparison_table
 
@@ -342,7 +310,8 @@ def _compare(arguments: list[str]) -> None:
     table = {"behaviour": behaviour, "lines": [line.to_json() for line in lines]}
     write_atomically(directory / "comparison.json", (json.dumps(table, indent=2) + "\n").encode())
     console.print(comparison_table(lines, behaviour, plan))
-    console.print(f"figures  {directory / 'comparison.json'}", highlight=False)
+    report = write_report([directory], directory / "report.html", pictures={})
+    console.print(f"figures  {directory / 'comparison.json'}\nreport   {report}", highlight=False)
 
 
 # --- The other commands -----------------------------------------------------------------------------------
@@ -435,6 +404,9 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "plot": _kept_in("fova.cli_report", "plot"),
     "tasks": _tasks,
     "theory": _theory,
+    "server": _kept_in("fova.cli_federation", "server"),
+    "client": _kept_in("fova.cli_federation", "client"),
+    "certificates": _kept_in("fova.cli_federation", "certificates"),
 }
 
 

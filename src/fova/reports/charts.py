@@ -51,7 +51,7 @@ def learning_curves(groups: Sequence[Group]) -> Markup | None:
         + [svg.Key(f"{lv.label}: {number(lv.value)}", lv.colour, dashes=lv.dashes) for lv in levels],
         "Mean return of the evaluation episodes along training. "
         + (
-            "Bands: 95 % bootstrap intervals over seeds."
+            "Bands: 95% bootstrap intervals over seeds."
             if any(c.low for _, c in curves)
             else "One seed, no interval."
         ),

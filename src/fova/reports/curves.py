@@ -129,8 +129,13 @@ def standing_figure(group: Group) -> Figure:
     figure = Figure(figsize=(PAPER_WIDTH, 1.2 + 0.34 * len(rows)), layout="constrained")
     axes = figure.subplots()
     places = np.arange(len(rows))
-    mark: dict[str, Any] = {"linestyle": "none", "markeredgecolor": "black", "markeredgewidth": 0.6, "markersize": 7}
-    axes.plot([row.data for row in rows], places - 0.13, "D", color=NAMES[DATA], label="a client's data", **mark)
+    mark: dict[str, Any] = {
+        "linestyle": "none",
+        "markeredgecolor": "black",
+        "markeredgewidth": 0.6,
+        "markersize": 7,
+    }
+    axes.plot([row.data for row in rows], places - 0.13, "D", color=NAMES[DATA], label="its data", **mark)
     played = [(row.own, place) for row, place in zip(rows, places) if row.own is not None]
     if played:
         own, where = np.array(played).T

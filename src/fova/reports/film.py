@@ -63,7 +63,7 @@ def strip_figure(shown: Film, title: str) -> Figure:
     columns = min(len(shown.frames), 4)
     rows = math.ceil(len(shown.frames) / columns)
     figure = Figure(figsize=(2.0 * columns, 2.3 * rows + 0.4), layout="constrained")
-    all_axes = figure.subplots(rows, columns, squeeze=False).flat
+    all_axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes in all_axes:
         axes.set_axis_off()
     for axes, frame, time in zip(all_axes, shown.frames, shown.times):

@@ -158,7 +158,7 @@ def _votes(group: Group) -> Markup:
             "most. Because these critics are kept conservative, they lean towards the data; a narrow win of the "
             "data says little.",
         ),
-        _paragraphs(story.vote_summary(group, found)),
+        element("ul", [element("li", sentence) for sentence in story.vote_summary(group, found)]),
         charts.vote_charts(found),
     )
 

@@ -27,7 +27,7 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{share:.0%}"
 
 
 def mean_with_interval(values: Sequence[float]) -> str:
@@ -169,7 +169,7 @@ def _how_sure(group: Group) -> str:
     if len(group.records) == 1:
         return f"This is one seed ({group.seeds[0]}): how much of it is luck, it cannot tell."
     listed = f"{len(group.seeds)} seeds ({', '.join(map(str, group.seeds))})"
-    return f"Figures are means over {listed}; brackets and bands are 95 % bootstrap intervals."
+    return f"Figures are means over {listed}; brackets and bands are 95% bootstrap intervals."
 
 
 # --- Who won the vote ---
