@@ -234,10 +234,14 @@ def test_near_and_far_data_stay_in_their_half_until_the_last_step(quality):
     for episode in episodes:
         cells = [UMAZE.cell_at(x, y) for x, y in episode.observations[:, :2].tolist()]
         assert set(cells[:-1]) <= part
+    paid = [episode.rewards.max() > 0 for episode in episodes]
     last_cells = {UMAZE.cell_at(*e.observations[-1, :2].tolist()) for e in episodes}
-    assert last_cells - part, "some drive leads out of the part"
-    if quality == "far":
-        assert all(episode.rewards.max() == 0 for episode in episodes)
+    if quality == "near":  # it drives to the goal and stays
+        assert all(paid)
+        assert last_cells == {UMAZE.goal}
+    else:  # it drives out of its part and is never paid
+        assert not any(paid)
+        assert last_cells <= near
 
 
 def test_d4rl_compatible_rows_repeat_at_a_change_of_target_and_pay_for_the_observation_acted_in():
