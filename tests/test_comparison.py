@@ -5,26 +5,29 @@ import pytest
 from fova.algorithms import by_name
 
 FLAGS = ("compare", "--task", "maze2d-umaze", "--clients", "expert", "random", "--size", 200, "--rounds", 2,
-         "--local-steps", 2, "--hidden", 8, "--batch-size", 8, "--final-episodes", 1, "--plain")  # fmt: skip
+         "--local-steps", 2, "--hidden", 8, "--batch-size", 8, "--final-episodes", 1, "--plain",
+         "--jobs", 1)  # fmt: skip
 
 
 def test_a_comparison_is_one_table_and_resumes(fova_command, tmp_path):
-    flags = (*FLAGS, "--algorithms", "fed-bc", "fed-td3bc", "--modes", "federated", "local", "--seeds", 2)
+    flags = (*FLAGS, "--algorithms", "fed-bc", "--modes", "federated", "local", "--seeds", 1)
+    code, out, err = fova_command(*flags, "--name", "small", "--dry-run")
+    assert (code, err) == (0, "")
+    assert "2 runs: 2 to do" in out
+    assert not (tmp_path / "runs").exists()
     code, out, err = fova_command(*flags, "--name", "small")
     assert (code, err) == (0, "")
-    assert "fed-td3bc (local)" in out
-    table = json.loads((tmp_path / "runs/small/comparison.json").read_text())
-    assert {(line["algorithm"], line["mode"]) for line in table["lines"]} == {
-        ("fed-bc", "federated"), ("fed-bc", "local"), ("fed-td3bc", "federated"), ("fed-td3bc", "local"),
-    }  # fmt: skip
-    assert all(line["gradient_steps"] == 8 and len(line["returns"]) == 2 for line in table["lines"])
-    one = tmp_path / "runs/small/fed-bc-federated-seed-1"
-    (one / "result.json").unlink()  # as if it had been interrupted
+    assert "fed-bc (local)" in out
+    runs = json.loads((tmp_path / "runs/small/results.json").read_text())["runs"]
+    assert [(run["variant"], run["seed"]) for run in runs] == [("fed-bc", 0), ("fed-bc (local)", 0)]
+    assert all(run["gradient_steps"] == 8 for run in runs)
+    (tmp_path / "runs/small/fed-bc-seed-0/result.json").unlink()  # as if it had been interrupted
     code, out, _ = fova_command(*flags, "--name", "small")
     assert code == 0
-    assert "fed-bc-federated-seed-1: going on" in out
-    assert "fed-td3bc-federated-seed-0" not in out
-    assert json.loads((tmp_path / "runs/small/comparison.json").read_text()) == table
+    assert "fed-bc-seed-0: going on" in out
+    assert "fed-bc-local-seed-0" not in out
+    again = json.loads((tmp_path / "runs/small/results.json").read_text())["runs"]
+    assert [run["final"] for run in again] == [run["final"] for run in runs]
     code, _, err = fova_command(*flags, "--name", "small", "--actor-lr", 0.1)
     assert code == 2
     assert "another configuration" in err

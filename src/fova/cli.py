@@ -29,6 +29,7 @@ usage: fova COMMAND [options]        fova COMMAND --help explains a command
   fova plot RUN ... -o FOLDER        pictures of runs for papers: PNG, SVG, PDF
   fova tasks                         the tasks that data can be made for
   fova data ...                      make, inspect, check and convert data
+  fova paper [NAME]                  the paper's tables and figures, each by one command
   fova theory                        the paper's statements, checked on finite MDPs
   fova server, fova client           the same training over a network; fova certificates makes keys for it
 
@@ -267,20 +268,20 @@ class CompareOptions:
     """Episodes of the evaluation at the end, which the table shows."""
     name: str | None = None
     """Folder of the runs under runs/ (default: compare, the task and the clients)."""
+    jobs: int | None = None
+    """Runs that are trained at the same time, each with one thread (default: one per core)."""
+    dry_run: bool = False
+    """Say what would be run, and run nothing."""
     plain: bool = False
     """Print plain lines instead of a live display."""
 
 
 def _compare(arguments: list[str]) -> None:
-    import json
-
     import tyro
 
-    from fova.clients import ClientSpec
-    from fova.comparison import Plan, behaviour_return, compare
-    from fova.files import write_atomically
+    from fova.comparison import comparison
+    from fova.experiments.conduct import conduct
     from fova.reports.page import write_report
-    from fova.reports.progress import choose
     from fova.reports.tables import comparison_table
 
     options = tyro.cli(CompareOptions, prog="fova compare", args=arguments)
@@ -291,27 +292,25 @@ def _compare(arguments: list[str]) -> None:
         name: getattr(options, name) for name in ("batch_size", "actor_lr", "critic_lr", "critic_layer_norm")
     }
     run_fields = ("rounds", "local_steps", "evaluate_every", "final_episodes")
-    plan = Plan(
-        task=options.task,
-        clients=tuple(ClientSpec(data, options.size) for data in options.clients),
-        algorithms=options.algorithms,
-        modes=options.modes,
-        seeds=options.seeds,
+    entry, scale = comparison(
+        options.task,
+        options.clients,
+        options.size,
+        options.algorithms,
+        options.modes,
+        options.seeds,
         run={name: getattr(options, name) for name in run_fields},
         settings={name: value for name, value in shared.items() if value is not None},
     )
     name = options.name or "-".join(("compare", options.task, *(Path(data).stem for data in options.clients)))
     directory = Path("runs") / name
     console = Console()
-    lines = compare(
-        plan, directory, lambda: choose(False, options.plain, console), lambda words: print(words, flush=True)
-    )
-    behaviour = behaviour_return(plan, directory)
-    table = {"behaviour": behaviour, "lines": [line.to_json() for line in lines]}
-    write_atomically(directory / "comparison.json", (json.dumps(table, indent=2) + "\n").encode())
-    console.print(comparison_table(lines, behaviour, plan))
+    results = conduct(entry, scale, directory, options.jobs, options.plain, options.dry_run, console)
+    if results is None:
+        return
+    console.print(comparison_table(results))
     report = write_report([directory], directory / "report.html", pictures={})
-    console.print(f"figures  {directory / 'comparison.json'}\nreport   {report}", highlight=False)
+    console.print(f"figures  {directory / 'results.json'}\nreport   {report}", highlight=False)
 
 
 # --- The other commands -----------------------------------------------------------------------------------
@@ -404,6 +403,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "plot": _kept_in("fova.cli_report", "plot"),
     "tasks": _tasks,
     "theory": _theory,
+    "paper": _kept_in("fova.cli_paper", "main"),
     "server": _kept_in("fova.cli_federation", "server"),
     "client": _kept_in("fova.cli_federation", "client"),
     "certificates": _kept_in("fova.cli_federation", "certificates"),

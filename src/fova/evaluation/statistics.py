@@ -7,6 +7,7 @@ rliable the tests compare. With fewer than two runs there is no interval: its en
 give the same interval.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -30,7 +31,8 @@ class Interval(NamedTuple):
         return self.value
 
     def __str__(self) -> str:
-        return f"{self.value:.1f} [{self.low:.1f}, {self.high:.1f}]"
+        known = not math.isnan(self.low)  # of a single run there is no interval
+        return f"{self.value:.1f} [{self.low:.1f}, {self.high:.1f}]" if known else f"{self.value:.1f}"
 
 
 # --- Aggregates over runs and tasks ---------------------------------------------------------------------

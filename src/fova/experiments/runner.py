@@ -49,6 +49,15 @@ class Outcome:
     finished: list[str] = field(default_factory=list)  # in this call or before it
     failures: dict[str, str] = field(default_factory=dict)  # name -> message
 
+    def raise_failures(self) -> None:
+        """Tell of all runs that failed, if any did."""
+        if self.failures:
+            told = "\n".join(f"  {name}: {message}" for name, message in self.failures.items())
+            raise FovaError(
+                f"{len(self.failures)} runs failed, {len(self.finished)} are finished:\n{told}\n"
+                "Give the same command again to try those once more; what is finished is kept."
+            )
+
 
 def cores() -> int:
     """Processors that this process may use."""

@@ -1,29 +1,35 @@
 """Results as tables for the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rich.table import Table
 
-from fova.comparison import Line, Plan
+from fova.data.fields import counted
+from fova.evaluation.metrics import server_minus_mean_client
 from fova.evaluation.rollouts import Rollouts
+from fova.evaluation.statistics import bootstrap_mean
+from fova.experiments.results import Results
 from fova.runs import RunDirectory
 from fova.tasks import registry
 from fova.training import Result
 
 
 def result_table(result: Result) -> Table:
-    """The server's policy against every client's own policy and the behaviour in its data."""
+    """The server's policy (without one, all clients' own together), every client's, and their data's behaviour."""
     data = RunDirectory.open(result.directory).read_json("clients.json")
     behaviour = {name: client["behaviour_return"] for name, client in data.items()}
-    behaviour["server"] = sum(behaviour.values()) / len(behaviour)
-    played = {"server": result.server} if result.server else {}
-    return rollouts_table(played | result.clients, behaviour)
+    overall = "server" if result.policy is not None else "all clients"
+    behaviour[overall] = sum(behaviour.values()) / len(behaviour)
+    played = {overall: result.server} if result.server else {}
+    return rollouts_table(played | result.clients, behaviour, overall)
 
 
-def rollouts_table(played: Mapping[str, Rollouts], behaviour: Mapping[str, float] | None = None) -> Table:
-    """One row per policy. The server's row shows the average behaviour of all clients."""
-    episodes = len(next(iter(played.values())).returns)
-    table = Table(title=f"mean return of {episodes} episodes")
+def rollouts_table(
+    played: Mapping[str, Rollouts], behaviour: Mapping[str, float] | None = None, overall: str = "server"
+) -> Table:
+    """One row per policy. The row called `overall` stands out and shows the average behaviour of all clients."""
+    episodes = min(len(rollouts.returns) for rollouts in played.values())
+    table = Table(title=f"mean return of {counted(episodes, 'episode')}")
     table.add_column("policy")
     for column in ("return", "spread", "length", "normalised score"):
         table.add_column(column, justify="right")
@@ -38,8 +44,8 @@ def rollouts_table(played: Mapping[str, Rollouts], behaviour: Mapping[str, float
             score,
         ]
         if behaviour:
-            figures.append(f"{behaviour[name]:.1f}" + (" (average)" if name == "server" else ""))
-        table.add_row(name, *figures, style="bold" if name == "server" else None)
+            figures.append(f"{behaviour[name]:.1f}" + (" (average)" if name == overall else ""))
+        table.add_row(name, *figures, style="bold" if name == overall else None)
     return table
 
 
@@ -58,23 +64,29 @@ def tasks_table() -> Table:
     return table
 
 
-def comparison_table(lines: Sequence[Line], behaviour: float, plan: Plan) -> Table:
-    """One row per algorithm: the server's final policy over seeds, and how it stands to its clients' own."""
-    unit = "return" if lines[0].scores is None else "normalised score"
-    clients = ", ".join(spec.data for spec in plan.clients)
+def comparison_table(results: Results) -> Table:
+    """One row per algorithm, best first: the server's final policy over seeds, and how it stands to its clients."""
+    runs = {variant: results.of(variant=variant) for variant in results.variants()}
+    finals = {variant: [run.final for run in of if run.final is not None] for variant, of in runs.items()}
+    scored = all(final.server.score is not None for each in finals.values() for final in each)
+    behaviour = [run.behaviour_return() for run in results.runs]
     table = Table(
-        title=f"{plan.task}: {clients}",
+        title=results.title,
         caption=(
-            f"{plan.seeds} seeds, {lines[0].gradient_steps:,} gradient steps each; mean and 95 % bootstrap "
-            f"interval over seeds. The data's own mean return: {behaviour:.1f}"
+            f"{results.scale}; {results.runs[0].gradient_steps:,} gradient steps of all clients together; mean and "
+            f"95 % bootstrap interval over seeds. The data's own mean return: {sum(behaviour) / len(behaviour):.1f}"
         ),
     )
     table.add_column("algorithm")
-    for column in (unit, "return", "server minus mean client"):
+    for column in ("normalised score" if scored else "return", "return", "server minus mean client"):
         table.add_column(column, justify="right")
-    for line in lines:
-        mean_return = sum(line.returns) / len(line.returns)
-        difference = mean_return - sum(line.client_returns) / len(line.client_returns)
-        shown = "" if line.mode != "federated" else f"{difference:+.1f}"
-        table.add_row(line.name, str(line.interval()), f"{mean_return:.1f}", shown)
+    intervals = {
+        variant: bootstrap_mean([final.server.figure if scored else final.server.mean_return for final in each])
+        for variant, each in finals.items()
+    }
+    for variant in sorted(finals, key=lambda variant: -intervals[variant].value):
+        mean_return = bootstrap_mean([final.server.mean_return for final in finals[variant]])
+        ahead = bootstrap_mean([server_minus_mean_client(final) for final in finals[variant]])
+        federated = runs[variant][0].mode == "federated"
+        table.add_row(variant, str(intervals[variant]), str(mean_return), str(ahead) if federated else "")
     return table

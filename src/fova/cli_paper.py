@@ -1,0 +1,97 @@
+"""`fova paper`: the paper's tables and figures as commands. Wiring only."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from fova.errors import FovaError
+from fova.experiments import cost, paper
+from fova.experiments.conduct import conduct
+from fova.experiments.runner import cores
+from fova.experiments.specifications import Entry, Scale
+from fova.reports.paper_tables import tables
+from fova.reports.progress import spoken_seconds
+
+
+@dataclass(frozen=True)
+class PaperOptions:
+    """Run one of the paper's experiments and print its table beside the paper's; without a name, list them.
+
+    Interrupted or repeated, it keeps what is finished and goes on with the rest.
+    """
+
+    name: Annotated[str | None, tyro.conf.Positional] = None
+    """Which experiment; see --list."""
+    list: bool = False
+    """List the experiments with what each would take on this machine (an estimate)."""
+    scale: Literal["quick", "small", "full"] = "quick"
+    """quick shows in minutes that it works and nothing more; small is reduced but honest (smaller networks, fewer
+    steps, 3 seeds); full is the paper's own setting."""
+    jobs: int | None = None
+    """Runs that are trained at the same time, each with one thread (default: one per core)."""
+    dry_run: bool = False
+    """Say what would be run, and run nothing."""
+    directory: Path = Path("runs/paper")
+    """Where the runs and tables go, in a folder NAME-SCALE."""
+    plain: bool = False
+    """Print plain lines instead of a live display."""
+
+
+def main(arguments: list[str]) -> None:
+    options = tyro.cli(PaperOptions, prog="fova paper", args=arguments)
+    console = Console()
+    if options.list or options.name is None:
+        if options.name is not None:
+            raise FovaError(f"--list shows all experiments; leave out {options.name!r} or --list.")
+        show_list(console)
+    else:
+        run(paper.get(options.name), options, console)
+
+
+def run(entry: Entry, options: PaperOptions, console: Console) -> None:
+    """Run an entry, save its tables as Markdown, CSV and LaTeX, and print them."""
+    scale = entry.scale(options.scale)
+    directory = options.directory / f"{entry.name}-{scale.name}"
+    results = conduct(entry, scale, directory, options.jobs, options.plain, options.dry_run, console)
+    if results is None:
+        return
+    for name, sheet in tables(results).items():
+        paths = sheet.save(directory / name)
+        console.print(sheet.terminal())
+        console.print("table    " + "  ".join(str(path) for path in paths), highlight=False, soft_wrap=True)
+    console.print(f"figures  {directory / 'results.json'}", highlight=False, soft_wrap=True)
+
+
+def show_list(console: Console) -> None:
+    """Every entry with its runs and an estimate of its time at each scale, on all cores."""
+    for scale in paper.SCALES.values():
+        if cost.speed_of(scale) is None:
+            console.print(f"... measuring this machine at scale {scale.name}, once")
+            cost.measure(scale)
+    workers = cores()
+    table = Table(
+        title="the paper's experiments",
+        caption=(
+            f"Time: an estimate from a short measured run of FOVA, for {workers} runs at a time; making data that is "
+            "not there yet comes on top. fova paper NAME --scale SCALE runs one."
+        ),
+    )
+    table.add_column("name", no_wrap=True)
+    table.add_column("what", overflow="fold")
+    for name in paper.SCALES:
+        table.add_column(f"{name}: runs, time", justify="right")
+    for entry in paper.ENTRIES:
+        table.add_row(entry.name, entry.title, *(_spoken(entry, scale, workers) for scale in entry.scales.values()))
+    console.print(table)
+
+
+def _spoken(entry: Entry, scale: Scale, workers: int) -> str:
+    speed = cost.speed_of(scale)
+    assert speed is not None
+    runs = entry.runs(scale)
+    seconds = cost.estimate(entry, scale, speed) / min(workers, len(runs))
+    return f"{len(runs)}, {spoken_seconds(seconds)}"
