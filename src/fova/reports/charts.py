@@ -196,7 +196,7 @@ def _curve_table(curves: Sequence[tuple[str, Curve]]) -> Markup:
     ]
     table = element("table", element("thead", head), element("tbody", rows))
     region = element(
-        "div", table, class_="scroll", tabindex="0", role="region", aria_label="the numbers of this chart"
+        "div", table, class_="scroll", tabindex="0", role="group", aria_label="the numbers of this chart"
     )
     return element("details", element("summary", "The numbers of this chart"), region, class_="figures")
 

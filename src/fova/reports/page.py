@@ -140,7 +140,7 @@ def _picture(picture: Scene | str | None) -> Markup:
     if isinstance(picture, str):
         return element("p", picture, class_="note")
     image = element("img", src=picture.data_uri(), alt=picture.caption)
-    region = element("div", image, class_="scroll", tabindex="0", role="region", aria_label="picture")
+    region = element("div", image, class_="scroll", tabindex="0", role="group", aria_label="picture")
     return element("figure", region, element("figcaption", picture.caption), class_="scene")
 
 
@@ -227,7 +227,8 @@ def _clients(group: Group) -> Markup:
         )
     filled = [i for i in range(len(_CLIENT_COLUMNS)) if any(row[i].value is not None for row in rows)]
     table = _table(
-        "Every client: its data, its own policy at the end, and its votes over the last fifth of the run",
+        "Every client: its data and its own policy at the end"
+        + ("; votes are those of the last fifth of the run" if vote_shares else ""),
         [_CLIENT_COLUMNS[i] for i in filled],
         [[row[i] for i in filled] for row in rows],
     )
@@ -252,7 +253,7 @@ def _table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]])
     table = element(
         "table", element("caption", caption), element("thead", head), element("tbody", body), class_="sortable"
     )
-    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label=caption)
+    return element("div", table, class_="scroll", tabindex="0", role="group", aria_label=caption)
 
 
 def _cell(name: str, cell: Cell, scope: str | None = None) -> Markup:
@@ -293,7 +294,7 @@ def _run_again(group: Group) -> Markup:
         element(
             "details",
             element("summary", "The whole configuration"),
-            element("pre", element("code", text), tabindex="0", role="region", aria_label="configuration"),
+            element("pre", element("code", text), tabindex="0", role="group", aria_label="configuration"),
         ),
     )
 
