@@ -1,0 +1,102 @@
+"""Stopping when the user asks to: after the running round if there is one, else at once, and always with a word.
+
+This is the only place where signals are handled and where a computation gets a thread of its own. Python answers a
+signal between two of its own instructions, and a compiled round is a single one: without the thread nobody would be
+answered before it ends.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn, TypeVar
+
+from fova.errors import FovaError
+
+T = TypeVar("T")
+
+COMPUTING = "fova is computing"  # name of the thread
+SECONDS_BETWEEN_LOOKS = 0.1
+
+
+class Interrupted(FovaError):
+    """The user stopped the program; the message says what is saved and how to go on."""
+
+
+class StopSignal:
+    """What the user asked for so far."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.wanted = False
+        self._tell = tell
+        self._acknowledged = False
+
+    def compute(self, work: Callable[[], T]) -> T:
+        """The result of `work`, with the user answered at once in the meantime."""
+        if not _can_handle_signals():
+            return work()
+        result: Future[T] = Future()
+        threading.Thread(target=_deliver, args=(work, result), name=COMPUTING, daemon=True).start()
+        while not wait([result], timeout=SECONDS_BETWEEN_LOOKS).done:
+            self.acknowledge()
+        return result.result()
+
+    def acknowledge(self) -> None:
+        """Tell the user, once, that the wish was heard."""
+        if self.wanted and not self._acknowledged:
+            self._acknowledged = True
+            self._tell("Stopping after this round, with everything saved. Press Ctrl-C again to stop now.")
+
+
+def _deliver(work: Callable[[], T], result: "Future[T]") -> None:
+    try:
+        result.set_result(work())
+    except BaseException as error:  # noqa: BLE001 (it is raised in the thread that waits)
+        result.set_exception(error)
+
+
+@contextmanager
+def stop_signal(tell: Callable[[str], None]) -> Iterator[StopSignal]:
+    """The first Ctrl-C (or SIGTERM) asks to stop after the running round; the second stops at once."""
+    stop = StopSignal(tell)
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.wanted:
+            raise KeyboardInterrupt
+        stop.wanted = True
+
+    if not _can_handle_signals():
+        yield stop
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def explained(words: Callable[[], str]) -> Iterator[None]:
+    """Being stopped at once in here ends in `words`: what is kept, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(words()) from None
+
+
+def leave(code: int) -> NoReturn:
+    """End the program. A thread that still computes is not waited for: its round does not count."""
+    if any(thread.name == COMPUTING for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _can_handle_signals() -> bool:
+    return threading.current_thread() is threading.main_thread()
