@@ -38,6 +38,13 @@ def checkpoints(directory: Path) -> list[Path]:
     return sorted(directory.glob("round-*.safetensors"))
 
 
+def discard_after(directory: Path, rounds: int) -> None:
+    """Forget every state later than so many rounds."""
+    for path in checkpoints(directory):
+        if int(path.stem.removeprefix("round-")) > rounds:
+            path.unlink()
+
+
 def load_checkpoint(directory: Path, like: State) -> State | None:
     """The newest state, shaped `like` a fresh one; None if there is none yet."""
     found = checkpoints(directory)
