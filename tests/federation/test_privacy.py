@@ -10,6 +10,7 @@ from fova.errors import FovaError
 from fova.federation import accountant
 from fova.federation.compression import EightBits
 from fova.federation.privacy import Privacy, Private, publish, shortened, with_noise
+from fova.federation.wire import PLAIN
 
 KEY = jax.random.key(0)
 BROADCAST = {"w": jnp.array([1.0, 2.0]), "b": jnp.array([0.0])}
@@ -51,28 +52,28 @@ def test_what_cannot_be_shortened_counts_for_nothing(rubbish):
 
 
 @pytest.mark.parametrize("noise_at", ["server", "client"])
-@pytest.mark.parametrize("inner", [None, EightBits()])
+@pytest.mark.parametrize("inner", [PLAIN, EightBits()])
 def test_no_weight_and_no_metric_leaves(noise_at, inner):
-    envelope = Private(privacy(noise_at=noise_at), *([inner] if inner else []))
+    envelope = privacy(noise_at=noise_at).envelope(inner)
     message = envelope.encode(sent([4.0, 2.0], 4.0), BROADCAST, KEY)
     assert message.metrics == {}
     assert float(message.log_weight) == 0.0
 
 
 def test_with_a_trusted_server_a_client_sends_its_shortened_update():
-    message = Private(privacy()).encode(sent([4.0, 2.0], 4.0), BROADCAST, KEY)
+    message = Private(clip=1.0).encode(sent([4.0, 2.0], 4.0), BROADCAST, KEY)
     np.testing.assert_allclose(message.parameters["w"], [1.6, 2.0], rtol=1e-6)
     np.testing.assert_allclose(message.parameters["b"], [0.8], rtol=1e-6)
 
 
 def test_the_server_shortens_what_a_client_did_not():
-    opened = Private(privacy()).decode(sent([1e6, 2.0], 0.0), BROADCAST)
+    opened = Private(clip=1.0).decode(sent([1e6, 2.0], 0.0), BROADCAST)
     np.testing.assert_allclose(opened.parameters["w"], [2.0, 2.0], rtol=1e-6)
     assert float(opened.log_weight) == 0.0
 
 
 def test_rounding_on_the_way_cannot_lengthen_an_update():
-    envelope = Private(privacy(), EightBits())
+    envelope = Private(1.0, inner=EightBits())
     for seed in range(20):
         message = envelope.encode(sent([4.0, 2.1], 4.0), BROADCAST, jax.random.key(seed))
         opened = envelope.decode(message, BROADCAST).parameters
@@ -82,11 +83,12 @@ def test_rounding_on_the_way_cannot_lengthen_an_update():
 def test_without_a_trusted_server_every_client_sends_noise_of_the_declared_size():
     large = {"w": jnp.zeros(20_000), "b": jnp.zeros(1)}
     still = Submission(large, jnp.zeros(()), {})
-    message = Private(privacy(noise_at="client", clip=0.5, noise=3.0)).encode(still, large, KEY)
+    envelope = privacy(noise_at="client", clip=0.5, noise=3.0).envelope(PLAIN)
+    message = envelope.encode(still, large, KEY)
     drawn = np.asarray(message.parameters["w"])
     assert drawn.std() == pytest.approx(1.5, rel=0.03)  # clip x noise; 6 standard errors
     assert drawn.mean() == pytest.approx(0.0, abs=0.05)
-    other = Private(privacy(noise_at="client", clip=0.5, noise=3.0)).encode(still, large, jax.random.key(1))
+    other = envelope.encode(still, large, jax.random.key(1))
     assert abs(np.corrcoef(drawn, other.parameters["w"])[0, 1]) < 0.05
 
 
@@ -122,7 +124,7 @@ def test_arrays_of_equal_shape_get_noise_of_their_own():
 def test_one_client_moves_what_is_published_by_no_more_than_the_accountant_assumes():
     """The same noise, with and without one client: the sum differs by at most the clipping norm."""
     setting = privacy(clip=0.7, clients=4)
-    envelope = Private(setting)
+    envelope = setting.envelope(PLAIN)
     clients = [sent([4.0, -2.0], 4.0), sent([1.0, 2.1], 0.0), sent([-50.0, 0.0], 9.0), sent([1.1, 2.0], 0.2)]
     opened = [envelope.decode(envelope.encode(c, BROADCAST, KEY), BROADCAST).parameters for c in clients]
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from fova.algorithms.base import Submission, clip_gradient
 from fova.errors import FovaError
@@ -71,6 +71,10 @@ class Privacy:
         """How many clients a round draws on average."""
         return self.participation * self.clients
 
+    def envelope(self, inner: Envelope) -> "Private":
+        """How a client's submission leaves it; `inner` is the form in which it then travels."""
+        return Private(self.clip, self.noise * self.clip if self.noise_at == "client" else 0.0, inner)
+
     def epsilon(self, rounds: int) -> float:
         """What is spent after so many rounds.
 
@@ -98,25 +102,26 @@ class Privacy:
 class Private:
     """The envelope of a private submission; `inner` is the form in which it then travels."""
 
-    privacy: Privacy
+    clip: float
+    deviation: float = 0.0  # of the noise that a client adds itself
     inner: Envelope = PLAIN
 
     def encode(self, submission: Submission, broadcast: Any, key: PRNGKeyArray) -> Submission:
         noise_key, inner_key = jax.random.split(key)
-        update = shortened(update_of(submission.parameters, broadcast), self.privacy.clip)
-        if self.privacy.noise_at == "client":
-            update = with_noise(update, self.privacy.noise * self.privacy.clip, noise_key)
+        update = shortened(update_of(submission.parameters, broadcast), self.clip)
+        if self.deviation:
+            update = with_noise(update, self.deviation, noise_key)
         return self.inner.encode(_bare(moved(broadcast, update)), broadcast, inner_key)
 
     def decode(self, sent: Submission, broadcast: Any) -> Submission:
         received = self.inner.decode(sent, broadcast).parameters
-        if self.privacy.noise_at == "client":
+        if self.deviation:
             return _bare(received)
         # Once more at the server: its promise must not rest on a client that behaves, or on rounding underway.
-        return _bare(moved(broadcast, shortened(update_of(received, broadcast), self.privacy.clip)))
+        return _bare(moved(broadcast, shortened(update_of(received, broadcast), self.clip)))
 
 
-def publish(privacy: Privacy, broadcast: T, mean: T, count: Float[Array, ""] | int, key: PRNGKeyArray) -> T:
+def publish(privacy: Privacy, broadcast: T, mean: T, count: float, key: PRNGKeyArray) -> T:
     """The next broadcast of a server that adds the noise; `mean` is that of the `count` clients it heard from.
 
     The noisy sum is divided by the number of clients that was expected: how many really came depends on who was

@@ -80,7 +80,7 @@ class Simulation:
         self.participants = max(1, round(participation * len(clients)))
         self.cohort = min(cohort, self.participants)
         self.aggregation = aggregation if together else None
-        self.envelope = Private(privacy, envelope) if privacy else envelope
+        self.envelope = privacy.envelope(envelope) if privacy else envelope
         self.privacy = privacy
         self.together = together
         if aggregation.whole_rounds and self.cohort < self.participants:
@@ -160,7 +160,8 @@ class Simulation:
         broadcast = self._merge(broadcasts, totals) if self.together and chosen else state.broadcast
         if self.privacy and self.privacy.noise_at == "server":
             key = rounds.publication_key(self._key, state.round)
-            broadcast = publish(self.privacy, state.broadcast, broadcast, len(accepted), key)
+            heard = sum(float(np.exp(total)) for total in totals)
+            broadcast = publish(self.privacy, state.broadcast, broadcast, heard, key)
         report = RoundReport(chosen, metrics, rejected, self._weigh_messages(broadcast, metrics))
         return State(state.round + 1, broadcast, state.learners), report
 
@@ -250,9 +251,8 @@ def cohort_round(
         norms = rounds.update_norms(submissions, broadcast)
         metrics = metrics | {"update_norm": norms}
     verdicts = rounds.judge(submissions, None if aggregation is None else norms, present)
-    verdicts = jnp.where(sound, verdicts, rounds.NOT_FINITE)
-    if aggregation is None:
-        return learners, submissions.parameters, jnp.zeros(()), verdicts, metrics
-    accepted = present & (verdicts == rounds.ACCEPTED)
-    merged, total = rounds.merge(algorithm, aggregation, submissions, accepted)
-    return learners, merged, total, verdicts, metrics
+    merged, total = submissions.parameters, jnp.zeros(())
+    if aggregation is not None:
+        accepted = present & (verdicts == rounds.ACCEPTED)
+        merged, total = rounds.merge(algorithm, aggregation, submissions, accepted)
+    return learners, merged, total, jnp.where(sound, verdicts, rounds.NOT_FINITE), metrics
