@@ -9,6 +9,7 @@ from rich.console import Console
 
 from fova.config import ConfigFile, read_toml
 from fova.errors import FovaError, unknown
+from fova.interrupts import explained
 from fova.reports.progress import choose
 
 if TYPE_CHECKING:
@@ -42,11 +43,8 @@ def server(arguments: list[str]) -> None:
     progress = choose(options.quiet, options.plain, console)
     try:
         progress.note(f"listening on {network.host}:{network.port}, {'plain text' if folder is None else 'TLS'}")
-        serve(run, address, progress)
-    except KeyboardInterrupt:
-        raise FovaError(
-            f"Stopped. Finished rounds are saved.\nGo on with: fova server --resume {run.path}"
-        ) from None
+        with explained(lambda: f"Stopped. Finished rounds are saved.\nGo on with: fova server --resume {run.path}"):
+            serve(run, address, progress)
     finally:
         progress.finish()
     console.print(f"policy   {run.policy}\nmetrics  {run.path / 'metrics.jsonl'}", highlight=False)
