@@ -14,8 +14,10 @@ import fova
 from fova.config import load_config
 from fova.errors import FovaError
 from fova.federation.checkpoint import checkpoints
+from fova.interrupts import Interrupted
+from fova.reports.progress import Quiet
 from fova.runs import RunDirectory
-from fova.training import Interrupted, policies_of, stop_signal
+from fova.training import policies_of
 from tiny import make_transitions, save_npz
 
 TINY = {"hidden": (8,), "batch_size": 8, "rounds": 6, "local_steps": 2, "checkpoint_seconds": 0.0}
@@ -71,28 +73,72 @@ def test_the_same_seed_twice_gives_the_same_bytes(finished, tmp_path):
     assert contents(tmp_path / "again") == contents(finished.directory)
 
 
-@pytest.mark.parametrize("stopped_after", [1, 4])
-def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(finished, tmp_path, stopped_after, monkeypatch):
+@pytest.mark.parametrize("stopped_after", [2, 5])
+@pytest.mark.parametrize("checkpoint_seconds", [0.0, 1e6])
+def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(finished, tmp_path, stopped_after, checkpoint_seconds):
     directory = tmp_path / "stopped"
 
-    class PressesCtrlC(fova.training.Quiet):
+    class PressesCtrlC(Quiet):
         def round(self, entry):
-            if entry["round"] == stopped_after - 1 or stopped_after == 1:
+            if entry["round"] == stopped_after:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(Interrupted, match=f"fova train --resume {directory}"):
-        fova.train(clients=federation(), directory=directory, progress=PressesCtrlC(), **TINY)
+    settings = TINY | {"checkpoint_seconds": checkpoint_seconds}
+    with pytest.raises(Interrupted, match=f"round {stopped_after} of 6(.|\n)*fova train --resume {directory}"):
+        fova.train(clients=federation(), directory=directory, progress=PressesCtrlC(), **settings)
     assert not RunDirectory.open(directory).is_complete()
     fova.resume(directory, federation=federation())
     assert contents(directory) == contents(finished.directory)
 
 
-def test_the_second_ctrl_c_stops_at_once():
-    with stop_signal() as stop:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert stop.wanted
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+class Presses(Quiet):
+    """Presses Ctrl-C when it is told certain words."""
+
+    def __init__(self, words, times=1):
+        self.words, self.times, self.notes, self.finished = words, times, [], False
+
+    def status(self, message):
+        if self.words in message:
+            for _ in range(self.times):
+                signal.raise_signal(signal.SIGINT)
+
+    def note(self, message):
+        self.notes.append(message)
+
+    def finish(self):
+        self.finished = True
+
+
+def test_ctrl_c_before_the_first_round_starts_no_run(tmp_path):
+    progress = Presses("setting up")
+    with pytest.raises(Interrupted, match="no run was started"):
+        fova.train(clients=federation(), directory=tmp_path / "never", progress=progress, **TINY)
+    assert not (tmp_path / "never").exists()
+    assert progress.finished
+
+
+def test_ctrl_c_twice_stops_with_the_last_checkpoint_kept(finished, tmp_path):
+    directory = tmp_path / "stopped"
+
+    class Impatient(Quiet):
+        def round(self, entry):
+            if entry["round"] == 3:
+                for _ in range(2):
+                    signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted, match="up to round 3 of 6"):
+        fova.train(clients=federation(), directory=directory, progress=Impatient(), **TINY)
+    fova.resume(directory, federation=federation())
+    assert contents(directory) == contents(finished.directory)
+
+
+def test_ctrl_c_in_the_final_evaluation_leaves_a_finished_policy(tmp_path):
+    directory = tmp_path / "maze"
+    settings = TINY | {"rounds": 1, "evaluate_every": 0, "final_episodes": 1}
+    with pytest.raises(Interrupted, match=f"all rounds are trained(.|\n)*fova evaluate {directory}"):
+        fova.train("maze2d-umaze", ["random"], 300, directory=directory, progress=Presses("playing"), **settings)
+    assert (directory / "policy.safetensors").exists()
+    assert fova.resume(directory).server is not None
 
 
 def test_what_was_logged_after_the_checkpoint_is_forgotten_on_resume(finished, tmp_path):
@@ -188,6 +234,52 @@ def test_training_in_a_maze_is_evaluated(tmp_path):
     assert set(metrics[1]["client_play"]) == {"expert-1", "random-1"}
     saved = json.loads((result.directory / "result.json").read_text())
     assert saved["server"]["return"] == result.server.mean_return
+
+
+# --- The same data, wherever it is looked for ---
+
+
+def test_changed_data_is_noticed_on_resume(tmp_path, logs):
+    directory = tmp_path / "run"
+    fova.train(clients=list(map(str, logs)), directory=directory, **TINY)
+    (directory / "result.json").unlink()
+    save_npz(logs[1], make_transitions(7))  # as many rows, other values
+    for go_on in (fova.resume, policies_of):
+        with pytest.raises(
+            FovaError, match=rf"'ward-1-1' has changed(.|\n)*other values(.|\n)*{directory}/config.toml"
+        ):
+            go_on(directory)
+    save_npz(logs[1], make_transitions(1, episodes=5))
+    with pytest.raises(FovaError, match="54 rows then, 70 now"):
+        fova.resume(directory)
+    save_npz(logs[1], make_transitions(1))
+    fova.resume(directory)
+
+
+def test_other_clients_are_noticed_on_resume(finished):
+    others = fova.Federation.of({name: make_transitions(i) for i, name in enumerate("ac")})
+    with pytest.raises(FovaError, match="the clients a, b, but now they are a, c"):
+        fova.resume(finished.directory, federation=others)
+
+
+def test_a_run_of_an_older_version_has_no_fingerprints(finished, tmp_path):
+    directory = tmp_path / "copy"
+    shutil.copytree(finished.directory, directory)
+    run = RunDirectory.open(directory)
+    described = run.read_json("clients.json")
+    run.write_json("clients.json", {n: {k: v for k, v in c.items() if k != "digest"} for n, c in described.items()})
+    fova.resume(directory, federation=federation())
+
+
+def test_a_run_is_resumed_from_any_directory(tmp_path, logs, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    result = fova.train(clients=["ward-0.npz", "ward-1.npz"], directory="runs/one", **TINY)
+    assert str(tmp_path) not in (tmp_path / "runs/one/config.toml").read_text()  # moves along with its data
+    (result.directory / "result.json").unlink()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert list(fova.resume("../runs/one").clients) == []
+    assert list(policies_of(tmp_path / "runs/one")) == ["server", "ward-0-1", "ward-1-1"]
 
 
 # --- The real thing: kill -9, in a process of its own ---

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from rich.table import Table
 
 from fova.data import partition, sources
+from fova.data.minari_store import looks_like_id
 from fova.data.normalise import Normaliser, client_sums, combine
 from fova.data.transitions import Floats, Transitions, check, join
 from fova.errors import FovaError
@@ -78,8 +79,12 @@ class Federation:
         seed: int = 0,
         bounds: Bounds = None,
         tell: Callable[[str], None] = lambda message: None,
+        note: Callable[[str], None] = lambda message: None,
     ) -> "Federation":
-        """Make or load every client's data, as the user described it."""
+        """Make or load every client's data, as the user described it.
+
+        `tell` hears what is being done, `note` what a person should know about the data.
+        """
         if not specs:
             raise FovaError("No clients were given. Name them, for instance: --clients expert expert random random")
         specs = complete(specs)
@@ -91,12 +96,12 @@ class Federation:
                 )
         loaded: dict[str, Transitions] = {}
         for source in dict.fromkeys(spec.data for spec in specs):
-            tell(f"{source} data")
+            tell(f"{Path(source).name} data")
             if is_file(source):
                 read = sources.load(source)
                 loaded[source] = read.transitions
-                for note in read.notes:
-                    tell(f"{source}: {note}")
+                for remark in read.notes:
+                    note(f"{source}: {remark}")
                 if bounds is None and task is None and read.action_low is not None and read.action_high is not None:
                     bounds = (read.action_low, read.action_high)
             else:
@@ -125,6 +130,7 @@ class Federation:
         seed: int = 0,
         bounds: Bounds = None,
         tell: Callable[[str], None] = lambda message: None,
+        note: Callable[[str], None] = lambda message: None,
     ) -> "Federation":
         """Clients that all hold the first source of a sequence, then the next, and so on, in place of their own.
 
@@ -136,7 +142,7 @@ class Federation:
             for turn, source in enumerate(sequence)
             for spec in named
         ]
-        built = Federation.build(every, task, seed, bounds, tell)
+        built = Federation.build(every, task, seed, bounds, tell, note)
         turns = [
             replace(
                 built,
@@ -212,6 +218,14 @@ def _each(spec: ClientSpec) -> list[ClientSpec]:
 def is_file(data: str) -> bool:
     """Qualities are single words; anything with a suffix, a folder or an existing path is a file."""
     return "/" in data or "." in data or Path(data).exists()
+
+
+def located(data: str, folder: Path) -> str:
+    """A file as an absolute path, counted from `folder`; a quality or a Minari dataset's id stays as it is."""
+    path = folder / Path(data).expanduser()
+    if not path.exists() and (looks_like_id(data) or not ("/" in data or "." in data)):
+        return data
+    return str(path.parent.resolve() / path.name)
 
 
 def _make(

@@ -1,18 +1,20 @@
 """A run's configuration: what the command line, a TOML file and the Python API all fill in.
 
 A configuration file may hold only who takes part (`task` and the `[[client]]` tables), or everything, as the
-`config.toml` in a run directory does; the same file can be run again.
+`config.toml` in a run directory does; the same file can be run again. Paths in a file count from the folder it is
+in, whatever the current directory; in memory they are absolute.
 """
 
+import os
 import tomllib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import tomli_w
 
 from fova import __version__, algorithms
-from fova.clients import ClientSpec
+from fova.clients import ClientSpec, located
 from fova.errors import FovaError, unknown
 from fova.federation import aggregation
 from fova.federation.compression import Compression
@@ -150,13 +152,24 @@ class Config:
     algorithm_name: str = "fova"
     run: RunConfig = field(default_factory=RunConfig)
 
-    def to_toml(self) -> str:
-        """The whole configuration as text that `from_toml` reads back."""
+    def __post_init__(self) -> None:
+        here = Path()
+        run = replace(self.run, data_sequence=tuple(located(data, here) for data in self.run.data_sequence))
+        object.__setattr__(self, "clients", tuple(_located(client, here) for client in self.clients))
+        object.__setattr__(self, "algorithm_name", _located_algorithm(self.algorithm_name, here))
+        object.__setattr__(self, "run", run)
+
+    def to_toml(self, folder: Path | None = None) -> str:
+        """The whole configuration as text that `load_config` reads back, paths as seen from a file in `folder`."""
+
+        def seen(name: str) -> str:
+            return os.path.relpath(name, folder.resolve()) if folder and os.path.isabs(name) else name
+
         tables = {
             "task": self.task,
-            "run": asdict(self.run),
-            "algorithm": {"name": self.algorithm_name, **asdict(self.algorithm)},
-            "client": [asdict(client) for client in self.clients],
+            "run": asdict(self.run) | {"data_sequence": [seen(data) for data in self.run.data_sequence]},
+            "algorithm": {"name": seen(self.algorithm_name), **asdict(self.algorithm)},
+            "client": [asdict(replace(client, data=seen(client.data))) for client in self.clients],
         }
         return f"# A run of fova {__version__}. To run it again: fova train --config THIS_FILE\n\n" + tomli_w.dumps(
             _without_none(tables)
@@ -191,14 +204,18 @@ def read_toml(path: Path) -> ConfigFile:
     clients = tables.get("client", [])
     if not (isinstance(settings, dict) and isinstance(clients, list)):
         raise FovaError(f"{path}: [algorithm] must be a table, and each client a [[client]] table.")
-    fill(RunConfig, run, f"of [run] in {path}")
+    folder = path.parent
+    sequence = fill(RunConfig, run, f"of [run] in {path}").data_sequence
+    algorithm = settings.pop("name", None)
     return ConfigFile(
         task=tables.get("task"),
-        clients=tuple(fill(ClientSpec, client, f"of a [[client]] in {path}") for client in clients),
-        algorithm=settings.pop("name", None),
+        clients=tuple(
+            _located(fill(ClientSpec, client, f"of a [[client]] in {path}"), folder) for client in clients
+        ),
+        algorithm=_located_algorithm(algorithm, folder) if isinstance(algorithm, str) else algorithm,
         preset=settings.pop("preset", None),
         settings=settings,
-        run=run,
+        run=run | ({"data_sequence": [located(data, folder) for data in sequence]} if sequence else {}),
         server=tables.get("server", {}),
     )
 
@@ -214,6 +231,14 @@ def load_config(path: Path) -> Config:
         algorithm_name=name,
         run=fill(RunConfig, file.run, f"of [run] in {path}"),
     )
+
+
+def _located(client: ClientSpec, folder: Path) -> ClientSpec:
+    return replace(client, data=located(client.data, folder))
+
+
+def _located_algorithm(name: str, folder: Path) -> str:
+    return str((folder / Path(name).expanduser()).resolve()) if name.endswith(".py") else name
 
 
 def _without_none(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """A run's directory: what is in it, and that nothing in it is lost or overwritten.
 
-config.toml          the whole configuration; `fova train --config` runs it again
-clients.json         what data each client holds: rows, episodes, behaviour return
+config.toml          the whole configuration; `fova train --config` runs it again, from any directory
+clients.json         what data each client holds: rows, episodes, behaviour return, a fingerprint to know it by
 metrics.jsonl        one line per round, free of clock times: equal seeds give equal files
 timing.jsonl         seconds per round and evaluation, and the most memory the process has held so far
 tensorboard/         the same metrics as TensorBoard events
@@ -46,7 +46,7 @@ class RunDirectory:
         """Make the directory of a new run."""
         self.insist_on_new()
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path / "config.toml", config.to_toml().encode())
+        write_atomically(self.path / "config.toml", config.to_toml(self.path).encode())
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -4,15 +4,11 @@
 moment: `resume` goes on from the last checkpoint and ends with the same bytes.
 """
 
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 
@@ -24,10 +20,11 @@ from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.evaluation.rollouts import Rollouts, merge, play
 from fova.federation import aggregation
-from fova.federation.checkpoint import load_checkpoint, save_checkpoint
+from fova.federation.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from fova.federation.compression import COMPRESSIONS
 from fova.federation.privacy import Privacy
 from fova.federation.simulation import RoundReport, Simulation, State
+from fova.interrupts import Interrupted, explained, stop_signal
 from fova.policy import Policy, from_actor
 from fova.reports.events import EventLog
 from fova.reports.progress import Progress, Quiet
@@ -44,10 +41,6 @@ class Result:
     policy: Policy | None  # the server's; None in local mode, which has no server
     server: Rollouts | None  # None without a task; in local mode, all clients' episodes together
     clients: dict[str, Rollouts]  # each client's own policy at the end
-
-
-class Interrupted(FovaError):
-    """The user stopped the run; it was saved."""
 
 
 def train(
@@ -97,9 +90,13 @@ def start(
         directory = free_name(stem, Path("runs"))
     run = RunDirectory(directory)
     run.insist_on_new()
-    training = _Training(config, run, federation or build_federation(config, progress), progress)
-    run.create(config)
-    return training.go()
+    try:
+        with explained(lambda: "Stopped before training began; no run was started. Finished data is kept."):
+            training = _Training(config, run, federation or build_federation(config, progress), progress)
+        run.create(config)
+        return training.go()
+    finally:
+        progress.finish()
 
 
 def resume(directory: str | Path, progress: Progress | None = None, federation: Federation | None = None) -> Result:
@@ -108,9 +105,12 @@ def resume(directory: str | Path, progress: Progress | None = None, federation: 
     A run on a `Federation` of your own arrays needs it again: raw data is never stored in a run directory.
     """
     progress = progress or Quiet()
-    run = RunDirectory.open(Path(directory))
-    config = load_config(run.path / "config.toml")
-    return _Training(config, run, federation or build_federation(config, progress), progress).go()
+    try:
+        with explained(lambda: f"Stopped; the run is as it was.\nGo on with: fova train --resume {directory}"):
+            training = _reopened(directory, federation, progress)
+        return training.go()
+    finally:
+        progress.finish()
 
 
 def build_federation(config: Config, progress: Progress | None = None) -> Federation:
@@ -123,10 +123,11 @@ def build_federation(config: Config, progress: Progress | None = None) -> Federa
         )
     task = registry.get(config.task) if config.task else None
     bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
+    display = (progress.status, progress.note)
     if config.run.data_sequence:
         sequence = config.run.data_sequence
-        return Federation.in_turn(config.clients, sequence, task, config.run.seed, bounds, progress.status)
-    return Federation.build(config.clients, task, config.run.seed, bounds, progress.status)
+        return Federation.in_turn(config.clients, sequence, task, config.run.seed, bounds, *display)
+    return Federation.build(config.clients, task, config.run.seed, bounds, *display)
 
 
 def first_policy(config: Config, federation: Federation) -> Policy:
@@ -137,14 +138,20 @@ def first_policy(config: Config, federation: Federation) -> Policy:
 
 def policies_of(directory: str | Path, federation: Federation | None = None) -> dict[str, Policy]:
     """The server's and every client's policy as of a run's last checkpoint."""
-    run = RunDirectory.open(Path(directory))
-    config = load_config(run.path / "config.toml")
-    training = _Training(config, run, federation or build_federation(config), Quiet())
-    state = load_checkpoint(run.checkpoints, like=training.simulation.start())
+    training = _reopened(directory, federation, Quiet())
+    state = load_checkpoint(training.run.checkpoints, like=training.simulation.start())
     if state is None:
         raise FovaError(f"{directory} has no checkpoint yet. Go on with: fova train --resume {directory}")
     server = {"server": training.server_policy(state)} if training.together else {}
     return server | training.client_policies(state)
+
+
+def _reopened(directory: str | Path, federation: Federation | None, progress: Progress) -> "_Training":
+    run = RunDirectory.open(Path(directory))
+    config = load_config(run.path / "config.toml")
+    federation = federation or build_federation(config, progress)
+    insist_on_same_data(run, federation)
+    return _Training(config, run, federation, progress)
 
 
 def _specs(clients: Any, size: int | None) -> tuple[ClientSpec, ...]:
@@ -185,24 +192,27 @@ class _Training:
         )
 
     def go(self) -> Result:
-        with self.run.lock():
-            return self._go()
+        with self.run.lock(), explained(self._what_is_kept):
+            return self._finish(self._train(self._first_state()))
 
-    def _go(self) -> Result:
-        state = self._first_state()
+    def _train(self, state: State) -> State:
         first, rounds = state.round, self.config.run.rounds
         saved = time.monotonic()
-        with EventLog(self.run.path / "tensorboard", after=first) as events, stop_signal() as stop:
+        with stop_signal(self.progress.note) as stop, EventLog(self.run.path / "tensorboard", first) as events:
             self.progress.start(first, rounds)
             if first == 0:
-                self._log(events, {"round": 0} | self._evaluate(state))
-            while state.round < rounds:
+                self._log(events, {"round": 0} | stop.compute(partial(self._evaluate, state)))
+            while True:
+                if stop.wanted:
+                    self._stop(state)
+                if state.round == rounds:
+                    return state
                 if state.round == first:
                     self.progress.status("compiling (only the first time for this setting)")
                 began = time.monotonic()
-                state, report = self.simulation.round(self._with_its_data(state))
+                state, report = stop.compute(partial(self.simulation.round, self._with_its_data(state)))
                 trained = time.monotonic()
-                entry = self._entry(state, report)
+                entry = stop.compute(partial(self._entry, state, report))
                 self._log(events, entry)
                 self.run.append(
                     "timing.jsonl",
@@ -213,17 +223,30 @@ class _Training:
                         "peak_memory_mb": runtime.peak_memory_mb(),
                     },
                 )
-                last = state.round == rounds
-                if stop.wanted or last or time.monotonic() - saved >= self.config.run.checkpoint_seconds:
+                if state.round == rounds or time.monotonic() - saved >= self.config.run.checkpoint_seconds:
                     self._save(state)
                     saved = time.monotonic()
                 self.progress.round(entry)
-                if stop.wanted and not last:
-                    raise Interrupted(
-                        f"Stopped after round {state.round} of {rounds}; everything up to there is saved.\n"
-                        f"Go on with: fova train --resume {self.run.path}"
-                    )
-        return self._finish(state)
+
+    def _stop(self, state: State) -> NoReturn:
+        if state.round > self._saved_round():
+            self._save(state)
+        raise Interrupted(self._what_is_kept())
+
+    def _what_is_kept(self) -> str:
+        rounds, saved, resume = self.config.run.rounds, self._saved_round(), f"fova train --resume {self.run.path}"
+        if saved == rounds:
+            return (
+                "Stopped before the final evaluation; all rounds are trained and saved.\n"
+                f"Play the policy with: fova evaluate {self.run.path}\nor finish the run with: {resume}"
+            )
+        if saved:
+            return f"Stopped; everything up to round {saved} of {rounds} is saved.\nGo on with: {resume}"
+        return f"Stopped before a round was saved.\nStart over with: {resume}"
+
+    def _saved_round(self) -> int:
+        saved = checkpoints(self.run.checkpoints)
+        return int(saved[-1].stem.rpartition("-")[2]) if saved else 0
 
     # --- Steps of the loop ---
 
@@ -276,7 +299,7 @@ class _Training:
             why = {names[client]: reason for client, reason in report.rejected.items()}
             about |= {"rejected": list(why), "rejected_because": why}
             for name, reason in why.items():
-                self.progress.status(f"{name} did not count: {reason}")
+                self.progress.note(f"{name} did not count: {reason}")
         return about
 
     def _evaluate(self, state: State) -> dict[str, Any]:
@@ -316,7 +339,6 @@ class _Training:
             policy.save(self.run.policy)
         self.run.write_json("result.json", {name: rollouts.to_json() for name, rollouts in played.items()})
         server = played.pop("server", None)
-        self.progress.finish()
         return Result(self.run.path, policy, server, played)
 
     # --- Policies ---
@@ -341,7 +363,7 @@ class _Training:
             self.federation.action_low,
             self.federation.action_high,
             task=self.config.task,
-            algorithm=self.config.algorithm_name,
+            algorithm=Path(self.config.algorithm_name).stem,
             **facts,
         )
 
@@ -352,34 +374,32 @@ def spent(privacy: Privacy, rounds: int) -> dict[str, float]:
 
 
 def describe(data: Transitions) -> dict[str, Any]:
-    """What is told about a client's data: sizes and the return of its behaviour, never a row."""
+    """What is told about a client's data: sizes, the return of its behaviour and a fingerprint, never a row."""
     return {
         "rows": len(data),
         "episodes": len(data.episode_lengths()),
         "behaviour_return": float(data.whole_episode_returns().mean()),
+        "digest": data.digest(),
     }
 
 
-class StopSignal:
-    wanted = False
-
-
-@contextmanager
-def stop_signal() -> Iterator[StopSignal]:
-    """The first Ctrl-C (or SIGTERM) asks to stop after the running round; the second stops at once."""
-    stop = StopSignal()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stop.wanted:
-            raise KeyboardInterrupt
-        stop.wanted = True
-
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
-        yield stop
+def insist_on_same_data(run: RunDirectory, federation: Federation) -> None:
+    """Refuse to go on with a run on other data than it was trained on so far."""
+    if not (run.path / "clients.json").is_file():  # stopped before it was written, so nothing was trained
         return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    before, held = run.read_json("clients.json"), federation.altogether()
+    anew = f"start a new run on what is there now: fova train --config {run.path / 'config.toml'} --name NEW"
+    if list(before) != list(held):
+        raise FovaError(
+            f"{run.path} was trained on the clients {', '.join(before)}, but now they are {', '.join(held)}. Bring "
+            f"them back, or {anew}"
+        )
+    for name, data in held.items():
+        was, now = before[name], describe(data)
+        if was.get("digest", now["digest"]) != now["digest"]:  # older runs have none
+            same = was["rows"] == now["rows"]
+            how = "other values" if same else f"{was['rows']:,} rows then, {now['rows']:,} now"
+            raise FovaError(
+                f"The data of client {name!r} has changed since {run.path} was trained on it ({how}). Bring the "
+                f"old data back, or {anew}"
+            )

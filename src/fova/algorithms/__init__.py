@@ -25,7 +25,7 @@ def by_name() -> dict[str, type]:
 def get(name: str) -> type:
     """The config class of an algorithm: one of ours by name, or yours as `path/to/file.py`."""
     if name.endswith(".py"):
-        return _from_file(Path(name))
+        return _from_file(Path(name).resolve())
     if name not in by_name():
         raise unknown("algorithm", name, by_name(), "One of your own is given as the path of its .py file.")
     return by_name()[name]

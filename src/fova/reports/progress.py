@@ -4,6 +4,7 @@ import time
 from typing import Any, Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
@@ -14,6 +15,9 @@ SECONDS_BETWEEN_LINES = 10.0
 class Progress(Protocol):
     def status(self, message: str) -> None:
         """What is being done right now, where it is not a round."""
+
+    def note(self, message: str) -> None:
+        """Something to remember: it stays on the screen."""
 
     def start(self, first: int, rounds: int) -> None: ...
 
@@ -27,6 +31,9 @@ class Quiet:
     """Says nothing."""
 
     def status(self, message: str) -> None:
+        pass
+
+    def note(self, message: str) -> None:
         pass
 
     def start(self, first: int, rounds: int) -> None:
@@ -65,7 +72,10 @@ class Plain:
         self._last_line = 0.0
 
     def status(self, message: str) -> None:
-        self._console.print(f"... {message}", highlight=False, soft_wrap=True)
+        self._console.print(f"... {message}", highlight=False, soft_wrap=True, markup=False)
+
+    def note(self, message: str) -> None:
+        self._console.print(message, highlight=False, soft_wrap=True, markup=False)
 
     def start(self, first: int, rounds: int) -> None:
         self._clock = Clock(first, rounds)
@@ -105,7 +115,10 @@ class Live:
         self._bar.start()
 
     def status(self, message: str) -> None:
-        self._bar.update(self._task, state=message)
+        self._bar.update(self._task, state=escape(message))
+
+    def note(self, message: str) -> None:
+        self._bar.console.print(message, highlight=False, markup=False)  # above the bar
 
     def start(self, first: int, rounds: int) -> None:
         self._clock = Clock(first, rounds)
@@ -131,7 +144,7 @@ def summary(entry: dict[str, Any]) -> list[str]:
     if "server" in entry:
         server = entry["server"]
         score = "" if server["score"] is None else f" (score {server['score']:.0f})"
-        parts.append(f"server return {server['return']:.1f}{score}")
+        parts.append(f"return {server['return']:.1f}{score}")
     clients = list(entry.get("clients", {}).values())
     if clients and "vote_local" in clients[0]:
         shares = {

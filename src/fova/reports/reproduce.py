@@ -4,6 +4,7 @@ Flags are written only where a setting differs from its default, so the command 
 (named clients, offsets) needs the configuration file.
 """
 
+import os
 import shlex
 from dataclasses import fields
 from typing import Any
@@ -22,14 +23,19 @@ def train_command(config: Config) -> str | None:
     if named or len(sizes) != 1 or not all(_fits_a_flag(value) for value in settings.values()):
         return None
     words = ["--task", config.task] if config.task else []
-    words += ["--clients", *(client.data for client in config.clients)]
+    words += ["--clients", *(_from_here(client.data) for client in config.clients)]
     if None not in sizes:
         words += ["--size", str(sizes.pop())]
     if config.algorithm_name != "fova":
-        words += ["--algorithm", config.algorithm_name]
+        words += ["--algorithm", _from_here(config.algorithm_name)]
     for name, value in settings.items():
         words += _flag(name.replace("_", "-"), value)
     return f"fova train {shlex.join(words)}"
+
+
+def _from_here(name: str) -> str:
+    """A file as a person here would name it; other names as they are."""
+    return os.path.relpath(name) if os.path.isabs(name) else name
 
 
 def _changed(settings: Any, defaults: Any) -> dict[str, Any]:
