@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint format clean
+.PHONY: help demo test test-all lint format clean results-tables
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ lint: $(STAMP)
 format: $(STAMP)  ## put the code into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+results-tables: $(STAMP)  ## make the tables in README and docs anew from results/*.json
+	$(BIN)/python -m fova.reports.marked
 
 clean:  ## remove the environment and caches (runs/ stays)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

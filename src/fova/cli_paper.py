@@ -76,8 +76,8 @@ def show_list(console: Console) -> None:
     table = Table(
         title="the paper's experiments",
         caption=(
-            f"Time: an estimate from a short measured run of FOVA, for {workers} runs at a time; making data that is "
-            "not there yet comes on top. fova paper NAME --scale SCALE runs one."
+            f"Time: an estimate from a short measured run of FOVA, for {workers} runs at a time; making new data "
+            "comes on top. fova paper NAME --scale SCALE runs one."
         ),
     )
     table.add_column("name", no_wrap=True)

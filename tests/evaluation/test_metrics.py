@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from fova import algorithms
+from fova.clients import ClientSpec
+from fova.config import Config, RunConfig
+from fova.evaluation import metrics
+from fova.evaluation.metrics import Evaluation, Played
+
+
+def evaluation(number, server, **clients):
+    return Evaluation(
+        number, 10 * number, Played(server, 0.0, None), {n: Played(v, 0.0, None) for n, v in clients.items()}
+    )
+
+
+def test_the_best_of_training_is_the_highest_return_on_the_way():
+    along = [evaluation(1, 3.0), evaluation(2, 8.0), evaluation(3, 5.0)]
+    assert metrics.best_of_training(along).round == 2
+
+
+def test_server_and_clients():
+    end = evaluation(3, 5.0, a=1.0, b=2.0, c=6.0)
+    assert metrics.server_minus_mean_client(end) == pytest.approx(2.0)
+    assert metrics.worst_client(end.clients) == ("a", Played(1.0, 0.0, None))
+
+
+def test_per_and_bwt_by_hand():
+    a = [[1.0, 0.0, 0.0], [2.0, 5.0, 0.0], [3.0, 4.0, 8.0]]
+    assert metrics.average_performance(a) == pytest.approx((3 + 4 + 8) / 3)
+    assert metrics.backward_transfer(a) == pytest.approx(((3 - 1) + (4 - 5)) / 2)
+
+
+def test_where_all_data_is_of_one_environment_performance_is_the_return_there():
+    a = metrics.performances([10.0, 40.0, 30.0])
+    np.testing.assert_array_equal(a[1], [40.0, 40.0, 40.0])
+    assert metrics.average_performance(a) == 30.0
+    assert metrics.backward_transfer(a) == pytest.approx(((30 - 10) + (30 - 40)) / 2)
+
+
+def test_what_clients_report_is_averaged_over_the_rounds_they_took_part_in():
+    entries = [
+        {"round": 0},
+        {"round": 1, "clients": {"a": vote(0.2, 0.3, 0.5, 0.4)}},
+        {"round": 2, "clients": {"a": vote(0.4, 0.1, 0.5, 0.2), "b": vote(1.0, 0.0, 0.0, 0.9)}},
+    ]
+    assert metrics.vote_shares(entries) == {
+        "a": pytest.approx((0.3, 0.2, 0.5)),
+        "b": pytest.approx((1.0, 0.0, 0.0)),
+    }
+    assert metrics.policy_distances(entries) == {"a": pytest.approx(0.3), "b": pytest.approx(0.9)}
+    assert metrics.vote_shares([{"round": 1, "clients": {"a": {"critic_loss": 1.0}}}]) == {}
+
+
+def vote(local, behaviour, everybody, distance):
+    return {
+        "vote_local": local,
+        "vote_behaviour": behaviour,
+        "vote_global": everybody,
+        "policy_distance": distance,
+    }
+
+
+def test_gradient_steps_are_those_of_the_clients_that_take_part():
+    config = Config(
+        "hopper",
+        (ClientSpec("2-expert-2-random"),),
+        algorithms.configure("fed-bc"),
+        "fed-bc",
+        RunConfig(rounds=7, local_steps=10, participation=0.5),
+    )
+    assert metrics.gradient_steps(config) == 7 * 10 * 2

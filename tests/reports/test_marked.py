@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import pytest
+
+from fova.errors import FovaError
+from fova.reports.marked import MARKED, documents, renewed
+from fova.reports.paper_tables import table
+from made_results import made_results, made_run
+
+ROOT = Path(__file__).parents[2]
+MARKS = "before\n<!-- results/made.json: main -->\nstale\n<!-- end of results -->\nafter\n"
+
+
+@pytest.mark.parametrize("document", documents(ROOT), ids=lambda path: str(path.relative_to(ROOT)))
+def test_tables_in_the_documents_are_those_of_the_result_files(document):
+    text = document.read_text(encoding="utf-8")
+    assert renewed(text, ROOT) == text, "run: make results-tables"
+
+
+def test_a_marked_table_is_made_from_its_result_file(tmp_path):
+    results = made_results([made_run("a", "x", seed, 5.0) for seed in range(2)])
+    results.save(tmp_path / "results/made.json")
+    text = renewed(MARKS, tmp_path)
+    assert text.startswith("before\n<!-- results/made.json: main -->\n")
+    assert table(results, "main").markdown() in text
+    assert "stale" not in text
+    assert text.endswith("<!-- end of results -->\nafter\n")
+    assert renewed(text, tmp_path) == text
+    assert MARKED.search(text) is not None
+
+
+def test_a_missing_result_file_and_table_are_named(tmp_path):
+    with pytest.raises(FovaError, match=r"made\.json"):
+        renewed(MARKS, tmp_path)
+    made_results([made_run("a", "x", 0, 5.0)]).save(tmp_path / "results/made.json")
+    with pytest.raises(FovaError, match="'mian'"):
+        renewed(MARKS.replace("main", "mian"), tmp_path)
