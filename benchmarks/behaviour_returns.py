@@ -48,10 +48,9 @@ D4RL_MEANS = {
 
 def measure(task: Task, quality: str) -> dict[str, Any]:
     """Play one dataset's behaviour."""
-    assert task.generate is not None
     returns: list[float] = []
     steps = 0
-    for episode in task.generate(quality, 0, SEED):
+    for episode in task.episodes(quality, STEPS, SEED):
         returns.append(float(episode.rewards.sum(dtype=np.float64)))
         steps += len(episode)
         if len(returns) >= EPISODES and steps >= STEPS:

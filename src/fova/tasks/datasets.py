@@ -93,11 +93,8 @@ def make_episodes(
     task: Task, quality: str, rows: int, seed: int, progress: Progress = lambda rows: None
 ) -> list[Episode]:
     """Whole episodes with at least so many rows, straight from the simulator."""
-    if task.generate is None or quality not in task.qualities:
-        raise unknown(f"data of {task.name}", quality, task.qualities, "A file is given by its path.")
     episodes, have = [], 0
-    endless = task.generate_rows(quality, rows, seed) if task.generate_rows else task.generate(quality, 0, seed)
-    for episode in endless:
+    for episode in task.episodes(quality, rows, seed):
         episodes.append(episode)
         have += len(episode)
         progress(have)

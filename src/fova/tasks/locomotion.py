@@ -36,7 +36,7 @@ class LocomotionTask(SimulatedTask):
         "Environment: Gymnasium. Reference scores: D4RL. Data: behaviour policies trained by fova "
         "(`fova data train-behaviour`), with sampled actions."
     )
-    places: ClassVar[int] = 32
+    places: ClassVar[int] = 64
 
     def make(self) -> "gymnasium.Env":
         import gymnasium

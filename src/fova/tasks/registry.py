@@ -54,6 +54,14 @@ class Task:
     generate_rows: RowsGenerator | None = None
     simulators: "Callable[[int], Simulators] | None" = None  # so many environments side by side
 
+    def episodes(self, quality: str, rows: int, seed: int) -> Iterator[Episode]:
+        """The episodes of a quality from the first on, for ever, though about so many rows will be asked for."""
+        if self.generate is None or quality not in self.qualities:
+            raise unknown(f"data of {self.name}", quality, self.qualities, "A file is given by its path.")
+        if self.generate_rows is not None:
+            return self.generate_rows(quality, rows, seed)
+        return self.generate(quality, 0, seed)
+
     def normalised_score(self, score: float) -> float | None:
         """100 (score - random) / (expert - random): 0 is a random policy, 100 the reference expert."""
         if self.random_score is None or self.expert_score is None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fova.tasks.behaviour_policy import BehaviourPolicy
     from fova.tasks.simulators import Simulators
 
+SPARE_PLACES = 8  # for episodes that end early
 RECIPE = 1  # raise it when the data changes, so that data kept from before is made anew
 
 
@@ -34,7 +35,7 @@ class SimulatedTask:
     description: str
 
     source: ClassVar[str]  # where environment, scores and data come from
-    places: ClassVar[int] = 2  # episodes that are played side by side when data is made
+    places: ClassVar[int] = 2  # most episodes that are played side by side when data is made
 
     def make(self) -> "gymnasium.Env":
         raise NotImplementedError
@@ -61,9 +62,11 @@ class SimulatedTask:
         if quality not in known:
             raise unknown(f"quality of {self.name} data", quality, known)
         levels = {level: self.policy(level) for level in known[quality]}
+        # More places make a step cheaper, but idle ones cost a little, too.
+        places = self.places if rows is None else min(self.places, rows // self.time_limit + SPARE_PLACES)
         stream = f"{self.name}/{quality}"
         return generation.episodes(
-            levels, self.simulators(self.places), self.shapes, self.time_limit, stream, first_episode, seed, rows
+            levels, self.simulators(places), self.shapes, self.time_limit, stream, first_episode, seed, rows
         )
 
     def generate_rows(self, quality: str, rows: int, seed: int) -> Iterator[Episode]:
