@@ -6,7 +6,6 @@ Making data that is not there yet is not counted.
 """
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from fova import runtime
 from fova.clients import complete
 from fova.errors import FovaError
 from fova.evaluation.metrics import gradient_steps
-from fova.experiments.runner import ONE_THREAD
+from fova.experiments.runner import one_thread
 from fova.experiments.specifications import Entry, PlannedRun, Scale
 from fova.files import write_atomically
 from fova.tasks import registry
@@ -64,7 +63,7 @@ def measure(scale: Scale) -> Speed:
     order = json.dumps(dict(scale.settings))
     done = subprocess.run(
         [sys.executable, "-m", "fova.experiments.cost", order],
-        env=os.environ | ONE_THREAD,
+        env=one_thread(),
         capture_output=True,
         text=True,
         check=False,

@@ -28,14 +28,6 @@ from fova.experiments.display import Display
 from fova.runs import RunDirectory
 from fova.training import Interrupted
 
-# One thread per worker, whatever it is that would start more.
-ONE_THREAD = {
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
-    "NPROC": "1",  # the size of XLA's pool of threads
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-}
 LOGS = "logs"  # what workers wrote to standard error, in the runs' directory
 
 Named = tuple[str, Config]
@@ -62,6 +54,17 @@ class Outcome:
 def cores() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def one_thread() -> dict[str, str]:
+    """The environment of a process that shall keep to one thread, whatever it is that would start more."""
+    return os.environ | {
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip(),
+        "NPROC": "1",  # the size of XLA's pool of threads
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
 
 
 def standing(directory: Path, runs: Sequence[Named]) -> dict[str, Standing]:
@@ -105,7 +108,7 @@ class _Worker:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=os.environ | ONE_THREAD,
+                env=one_thread(),
                 start_new_session=True,  # Ctrl-C reaches the runner alone, which passes it on once
             )
         self.message = ""  # what it said when it failed

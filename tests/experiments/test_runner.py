@@ -1,0 +1,133 @@
+"""Real worker processes, tiny runs."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fova.errors import FovaError
+from fova.experiments.conduct import conduct
+from fova.experiments.display import Ledger, PlainDisplay
+from fova.experiments.results import collect
+from fova.experiments.runner import run_all, standing
+from fova.experiments.specifications import Case, Entry, Scale, line_of
+from fova.reports.paper_tables import tables
+
+RUN = {"rounds": 200, "local_steps": 2, "evaluate_every": 0, "final_episodes": 1, "checkpoint_seconds": 0.0}
+SCALE = Scale("tiny", 2, RUN, {"hidden": (8,), "batch_size": 8})
+ENTRY = Entry(
+    "two-runs",
+    "Two runs",
+    (Case("umaze", "maze2d-umaze", ("expert", "random"), 200),),
+    (line_of("fed-bc"),),
+    {"tiny": SCALE},
+)
+FIRST, SECOND = ENTRY.runs(SCALE)
+LONGEST = 120.0  # seconds to wait for a process of ours
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("undisturbed")
+    return directory, conduct(ENTRY, SCALE, directory, 2, True, False, Console(quiet=True))
+
+
+def start_runner(directory):
+    program = f"""
+from pathlib import Path
+from rich.console import Console
+from fova.experiments.conduct import conduct
+from test_runner import ENTRY, SCALE
+conduct(ENTRY, SCALE, Path({str(directory)!r}), 1, True, False, Console())
+"""
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def wait_until(condition):
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < LONGEST
+        time.sleep(0.02)
+
+
+def rounds_logged(directory, name):
+    path = directory / name / "metrics.jsonl"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def test_killed_at_a_random_moment_it_loses_nothing_and_ends_with_the_same_tables(undisturbed, tmp_path):
+    moment = random.randint(1, 199)
+    print(f"killed when the second run had logged {moment} rounds")
+    runner = start_runner(tmp_path)
+    wait_until(lambda: rounds_logged(tmp_path, SECOND.name) >= moment)
+    runner.send_signal(signal.SIGKILL)
+    runner.wait(LONGEST)
+    finished_at = (tmp_path / FIRST.name / "result.json").stat().st_mtime_ns
+    again = start_runner(tmp_path)
+    printed, _ = again.communicate(timeout=LONGEST)
+    assert again.returncode == 0
+    assert (tmp_path / FIRST.name / "result.json").stat().st_mtime_ns == finished_at  # not trained a second time
+    assert f"{SECOND.name}: going on where it stopped" in printed or not rounds_logged(tmp_path, SECOND.name)
+    results = collect(ENTRY, SCALE, tmp_path)
+    assert tables(results) == tables(undisturbed[1])
+    for run in (FIRST, SECOND):
+        files = [d / run.name / "policy.safetensors" for d in (tmp_path, undisturbed[0])]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_what_is_finished_is_kept(undisturbed):
+    directory, results = undisturbed
+    runs = [(run.name, run.config) for run in (FIRST, SECOND)]
+    assert set(standing(directory, runs).values()) == {"finished"}
+    outcome = run_all(runs, directory, 1, PlainDisplay(Console(quiet=True)))
+    assert outcome.finished == [FIRST.name, SECOND.name]
+    assert all(run.peak_memory_mb > 50 and run.seconds_training > 0 for run in results.runs)
+    assert not list((directory / "logs").iterdir())
+
+
+def test_a_run_that_fails_is_told_of_and_the_others_go_on(tmp_path):
+    broken = Entry(
+        "broken",
+        "Broken",
+        (Case("no file", "maze2d-umaze", (str(tmp_path / "missing.npz"),)), *ENTRY.cases),
+        ENTRY.variants,
+        {},
+    )
+    scale = Scale("tiny", 1, RUN | {"rounds": 1}, SCALE.settings)
+    with pytest.raises(
+        FovaError, match=r"(?s)1 runs failed, 1 are finished.*no-file-fed-bc-seed-0: .*missing\.npz"
+    ):
+        conduct(broken, scale, tmp_path / "runs", 2, True, False, Console(quiet=True))
+    assert (tmp_path / "runs/results.json").is_file()
+
+
+def test_one_runner_at_a_time(undisturbed):
+    from fova.runs import RunDirectory
+
+    directory, _ = undisturbed
+    with RunDirectory(directory).lock(), pytest.raises(FovaError, match="Another process"):
+        run_all([], directory, 1, PlainDisplay(Console(quiet=True)))
+    with pytest.raises(FovaError, match="jobs is 0"):
+        run_all([], directory, 0, PlainDisplay(Console(quiet=True)))
+
+
+def test_time_left_counts_only_what_was_done_now(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("fova.experiments.display.time.monotonic", lambda: now[0])
+    ledger = Ledger(
+        {"a": (100, 10), "b": (100, 10), "c": (900, 10)}, {"a": "to resume", "b": "to do", "c": "finished"}
+    )
+    assert ledger.left() == "time left unknown"
+    ledger.round("a", 5)  # where it stopped in an earlier call
+    now[0] = 10.0
+    ledger.round("a", 6)  # 10 of the steps in 10 seconds; 140 are left
+    assert ledger.left() == "about 2 min left"
+    assert ledger.count() == "0/2"
