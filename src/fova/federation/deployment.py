@@ -42,6 +42,8 @@ QUIET_FLOWER = {
 SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 15.0
 SECONDS_BETWEEN_CHECKS = 10.0
+# A SuperNode gives up on a server that does not answer for so long; then the person is told why.
+SECONDS_TO_CONNECT = 30
 # A client whose SuperNode ended (server restarted, network down) tries again after so long.
 SECONDS_TO_RECONNECT = 5.0
 
@@ -176,6 +178,7 @@ def participate(config: ClientConfig, server: str, folder: Path | None, progress
 
 def _supernode(config: ClientConfig, server: str, folder: Path | None, state: Path) -> Any:
     command = ["--superlink", server, "--host", "127.0.0.1", "--port", str(_free_port())]
+    command += ["--max-wait-time", str(SECONDS_TO_CONNECT)]
     if folder is None:
         command += ["--insecure"]
     else:
@@ -190,13 +193,21 @@ def _toml(value: str | int) -> str:
     return str(value) if isinstance(value, int) else f'"{value}"'
 
 
+# What Flower says when a SuperNode ends, and what a person should know about it.
+ENDINGS = {
+    "Failed to activate SuperNode": "does not know this client's key, or still thinks that it is connected (that "
+    "passes within a minute)",
+    "CERTIFICATE_VERIFY_FAILED": "does not show a certificate of our authority (ca.crt) for this address",
+    "Connection refused": "does not answer",
+    "Name or service not known": "is an address that cannot be found",
+    "Failed to initialize the connection": "does not understand us: is one side --insecure and the other not?",
+}
+
+
 def _why(words: str, server: str) -> str:
-    """What a person should know about why a SuperNode ended, from its last words."""
-    if "401" in words or "Unauthorized" in words or "not registered" in words:
-        return f"{server} does not know this client's key (or was restarted)."
-    if "CERTIFICATE_VERIFY_FAILED" in words:
-        return f"{server} does not show a certificate of our authority (ca.crt)."
-    return f"The connection to {server} ended."
+    """Why a SuperNode ended, from its last words."""
+    reason = next((meaning for said, meaning in ENDINGS.items() if said in words), "ended the connection")
+    return f"{server} {reason}."
 
 
 def _free_port() -> int:
