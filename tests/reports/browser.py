@@ -18,7 +18,7 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
 )  # fmt: skip
-SECONDS = 60.0  # to answer in; a browser on a busy machine takes its time
+SECONDS = 120.0  # to answer in; a browser on a busy machine takes its time
 
 
 def find_chromium() -> str | None:

@@ -37,6 +37,7 @@ LOOK: dict[Any, Any] = {
     "axes.spines.right": False,
     "legend.frameon": False,
     "legend.fontsize": 9,
+    "legend.handlelength": 3,
     "pdf.fonttype": 42,  # whole fonts, which journals ask for and which can be searched
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "fova",  # without it, no two files are the same
@@ -102,7 +103,7 @@ def learning_figure(groups: Sequence[Group]) -> Figure:
         axes.axhline(
             float(np.mean(data[0])), color=NAMES[DATA], linestyle="--", label="average of the clients' data"
         )
-    axes.set(xlabel=STEPS, ylabel="return", title=groups[0].task or "")
+    axes.set(xlabel=STEPS, ylabel="return", title=_title(groups))
     axes.legend()
     return figure
 
@@ -118,7 +119,7 @@ def training_figure(group: Group) -> Figure:
         _draw_curve(axes, mean, OWN, (7, 3), mean.label)
     if server is not None:
         _draw_curve(axes, server, SERVER, (), "the server's policy")
-    axes.set(xlabel=STEPS, ylabel="return", title=group.task or "")
+    axes.set(xlabel=STEPS, ylabel="return", title=_title([group]))
     axes.legend()
     return figure
 
@@ -164,12 +165,20 @@ def vote_figure(found: Sequence[Votes]) -> Figure:
             edgecolor="white",
             linewidth=0.4,
         )
-        axes.set(title=client.client, ylim=(0, 1), yticks=[0, 0.5, 1], yticklabels=["0", "50 %", "100 %"])
+        axes.set(title=client.client, ylim=(0, 1), yticks=[0, 0.5, 1], yticklabels=["0%", "50%", "100%"])
         axes.margins(x=0)
     figure.supxlabel(STEPS, fontsize=10)
     handles, labels = panels.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3)
     return figure
+
+
+def _title(groups: Sequence[Group]) -> str:
+    """The task, and how many seeds stand behind the lines."""
+    seeds = sorted({len(group.records) for group in groups})
+    counted = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    spoken = "one seed" if seeds == [1] else f"{counted} seeds, bands: 95% intervals"
+    return f"{groups[0].task} ({spoken})"
 
 
 def _draw_curve(axes: Axes, curve: Curve, colour: str, dashes: Sequence[float], label: str) -> None:

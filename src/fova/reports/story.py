@@ -153,8 +153,8 @@ def _what_went_wrong(group: Group) -> list[str]:
     for record in group.records:
         if not record.complete:
             sentences.append(
-                f"The run {record.directory.name} is not finished: {record.rounds_done} of "
-                f"{_count(record.run.rounds, 'round')} are done."
+                f"The run {record.directory.name} is not finished: {record.rounds_done} of {record.run.rounds} "
+                "rounds are done."
             )
     rejected = Counter(
         name for record in group.records for entry in record.metrics for name in entry.get("rejected", ())
