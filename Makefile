@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint format clean results-tables
+.PHONY: help demo test test-all lint format bench clean results-tables
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ format: $(STAMP)  ## put the code into the house format
 
 results-tables: $(STAMP)  ## make the tables in README and docs anew from results/*.json
 	$(BIN)/python -m fova.reports.marked
+
+bench: $(STAMP)  ## measure speed: results/bench.json and docs/performance.md (TORCH=PYTHON compares with PyTorch)
+	$(BIN)/python benchmarks/bench.py $(if $(TORCH),--torch $(TORCH))
 
 clean:  ## remove the environment and caches (runs/ stays)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

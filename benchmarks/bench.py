@@ -1,0 +1,62 @@
+"""Every speed figure in one command: `make bench`. Writes results/bench.json and the tables of two pages.
+
+    python benchmarks/bench.py [--torch PYTHON] [--turns N] [--only SECTION ...]
+
+`--torch` names an interpreter that has PyTorch, which is compared with and otherwise not needed. Close other
+programs: everything is measured in turns, so ratios survive a busy machine, but seconds do not.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import growth
+import performance_page
+import playing_and_loading
+import server_work
+import startup
+import step_speed
+from turns import machine
+
+from fova import runtime
+
+RESULTS = Path(__file__).parent.parent / "results" / "bench.json"
+TASKS = ("halfcheetah", "maze2d-umaze")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has PyTorch")
+    parser.add_argument("--turns", type=int, default=5, help="how often each thing is timed")
+    parser.add_argument("--only", nargs="+", metavar="SECTION", help="some sections; the others keep their figures")
+    options = parser.parse_args()
+    runtime.prepare()
+    turns = options.turns
+    paper, small = step_speed.PAPER, step_speed.SMALL
+    sections: dict[str, Callable[[], Any]] = {
+        "start_up": startup.start_up,
+        "step": lambda: {
+            s.name: step_speed.fova_against_the_machine(s, turns, options.torch) for s in (paper, small)
+        },
+        "algorithms": lambda: {s.name: step_speed.each_algorithm(s, turns) for s in (small, paper)},
+        "growth": growth.growth,
+        "server_work": lambda: server_work.server_work(turns),
+        "playing": lambda: {task: playing_and_loading.playing(task, turns) for task in TASKS},
+        "loading": lambda: playing_and_loading.loading(turns),
+    }
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in options.only or sections:
+        print(f"{name} ...", flush=True)
+        began = time.perf_counter()
+        results[name] = {"machine": machine(), "figures": sections[name]()}
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")  # at once: an interrupted run keeps what it has
+        print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+    performance_page.fill(results)
+    print(f"Figures: {RESULTS}\nPages: {', '.join(performance_page.PAGES)}")
+
+
+if __name__ == "__main__":
+    main()

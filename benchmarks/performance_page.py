@@ -1,0 +1,154 @@
+"""Puts the figures of results/bench.json into the marked places of the pages in docs/. Called by `bench.py`.
+
+python benchmarks/performance_page.py      again from the figures that are there
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("docs/performance.md", "docs/large-federations.md")
+MANY = 1_000_000
+
+
+def fill(results: dict[str, Any]) -> None:
+    """Replace what stands between `<!-- NAME -->` and `<!-- end -->` for every section that was measured."""
+    for path in PAGES:
+        page = (ROOT / path).read_text()
+        for name, table in TABLES.items():
+            if name in results:
+                block = "\n".join([*table(results[name]["figures"]), "", _measured_on(results[name]["machine"])])
+                page = re.sub(
+                    rf"(<!-- {name} -->\n).*?(<!-- end -->)",
+                    lambda match, block=block: f"{match[1]}{block}\n{match[2]}",  # type: ignore[misc]
+                    page,
+                    flags=re.S,
+                )
+        (ROOT / path).write_text(page)
+
+
+def _measured_on(machine: dict[str, Any]) -> str:
+    return (
+        f"*{machine['processor']}, {machine['cores']} cores, jax {machine['packages']['jax']}; "
+        f"load of the machine before this section: {machine['load_before'][0]:.1f}.*"
+    )
+
+
+def _range(values: dict[str, float], factor: float = 1.0, digits: int = 3) -> str:
+    median, least, most = (f"{factor * values[key]:.{digits}g}" for key in ("median", "least", "most"))
+    return f"{median} ({least} to {most})"
+
+
+def _step(settings: dict[str, Any]) -> list[str]:
+    names = {
+        "FOVA": "FOVA, ms per client-step",
+        "no vote": "without the vote, ms",
+        "PyTorch": "plain PyTorch, ms",
+    }
+    lines = [f"| | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
+
+    def row(label: str, cells: list[str]) -> None:
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+
+    figures = list(settings.values())
+    row("necessary GFLOP per client-step", [f"{f['necessary_gigaflops']:.3g}" for f in figures])
+    for name, label in names.items():
+        row(
+            label,
+            [_range(f["milliseconds"][name]) if name in f["milliseconds"] else "not measured" for f in figures],
+        )
+    for library in ("XLA", "NumPy"):
+        row(
+            f"the same products alone, {library}, GFLOP/s",
+            [_range(f["rate_of_products"][library]) for f in figures],
+        )
+    row(
+        "**share of the quicker one's rate, %**",
+        [f"**{_range(f['share_of_rate'], 100)}** ({f['quickest_products']})" for f in figures],
+    )
+    row(
+        "**times quicker than plain PyTorch**",
+        [
+            f"**{_range(f['times_quicker_than_pytorch'])}**" if "times_quicker_than_pytorch" in f else "-"
+            for f in figures
+        ],
+    )
+    row("the vote's extra FLOPs, %", [f"{100 * f['vote']['extra_flops']:.3g}" for f in figures])
+    row("**the vote's extra time, %**", [f"**{_range(f['vote']['extra_time'], 100)}**" for f in figures])
+    row(
+        "working memory with and without the vote, MB",
+        ["{with} and {without}".format(**f["vote"]["working_megabytes"]) for f in figures],
+    )
+    return lines
+
+
+def _algorithms(settings: dict[str, Any]) -> list[str]:
+    lines = [f"| client-steps per second | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
+    for algorithm in sorted(next(iter(settings.values()))):
+        lines.append(f"| {algorithm} | {' | '.join(_range(f[algorithm]) for f in settings.values())} |")
+    return lines
+
+
+def _growth(sizes: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| clients | networks | cohort | ms per client-step | peak memory, MB | of which clients carry, MB |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {size['clients']:,} | 2×{size['width']} | {size['cohort']} "
+        f"| {_range(size['milliseconds_per_client_step'])} "
+        f"| {size['peak_megabytes']:,} | {size['megabytes_carried_between_rounds']:,} |"
+        for size in sizes
+    ]
+    return lines
+
+
+def _start_up(figures: dict[str, Any]) -> list[str]:
+    lines = ["| a fresh process | seconds |", "|---|---|"]
+    return lines + [f"| {name} | {_range(values)} |" for name, values in figures.items()]
+
+
+def _server_work(settings: dict[str, Any]) -> list[str]:
+    lines = [
+        "| networks | clients in a round | received by the server in a round | held by the server | time to merge "
+        "| rounds until each of a million was asked once |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, figures in settings.items():
+        message, milliseconds = figures["bytes_each_way"], figures["merge_milliseconds_per_client"]["median"]
+        for clients in (100, 1_000, 10_000):
+            gigabytes = clients * message / 1e9
+            lines.append(
+                f"| {name.split(',')[0]} ({message / 1e6:.3g} MB) | {clients:,} | {gigabytes:.3g} GB "
+                f"| {2 * gigabytes:.3g} GB | {clients * milliseconds / 1e3:.2g} s | {MANY // clients:,} |"
+            )
+    return lines
+
+
+def _playing(tasks: dict[str, Any]) -> list[str]:
+    lines = ["| environment steps per second | together | plain loop | times quicker |", "|---|---|---|---|"]
+    return lines + [
+        f"| {task} | {_range(f['together'])} | {_range(f['plain loop'])} | {_range(f['times_quicker'])} |"
+        for task, f in tasks.items()
+    ]
+
+
+def _loading(figures: dict[str, Any]) -> list[str]:
+    lines = ["| file | rows per second, loaded and checked |", "|---|---|"]
+    return lines + [f"| {name} | {_range(values)} |" for name, values in figures.items()]
+
+
+TABLES = {
+    "start_up": _start_up,
+    "step": _step,
+    "algorithms": _algorithms,
+    "growth": _growth,
+    "server_work": _server_work,
+    "playing": _playing,
+    "loading": _loading,
+}
+
+if __name__ == "__main__":
+    fill(json.loads((ROOT / "results" / "bench.json").read_text()))
