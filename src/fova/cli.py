@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fova import __version__
 from fova.errors import FovaError, unknown
+from fova.flags import parse
 from fova.interrupts import Interrupted, leave
 
 if TYPE_CHECKING:
@@ -158,10 +159,12 @@ def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:
 
 
 def _show_result(result: "Result", console: Console) -> None:
-    from fova.reports.tables import result_table
+    from fova.reports.tables import result_table, what_it_took
 
     if result.server is not None:
         console.print(result_table(result))
+    for line in what_it_took(result.directory):
+        console.print(line, highlight=False, soft_wrap=True)
     if result.policy is not None:
         console.print(f"policy   {result.directory / 'policy.safetensors'}", highlight=False)
     console.print(f"metrics  {result.directory / 'metrics.jsonl'}", highlight=False)
@@ -194,16 +197,12 @@ class EvaluateOptions:
 def _evaluate(arguments: list[str]) -> None:
     import json
 
-    import tyro
-
     from fova.evaluation.rollouts import EVALUATION_SEED, play
     from fova.policy import load_policy
     from fova.reports.tables import rollouts_table
     from fova.tasks import registry
 
-    options = tyro.cli(
-        EvaluateOptions, prog="fova evaluate", args=arguments, config=(tyro.conf.PositionalRequiredArgs,)
-    )
+    options = parse(EvaluateOptions, "fova evaluate", arguments, positional=True)
     if options.episodes < 1:
         raise FovaError(f"episodes is {options.episodes}, but must be at least 1.")
     without_server = options.run.is_dir() and not (options.run / "policy.safetensors").exists()
@@ -277,14 +276,12 @@ class CompareOptions:
 
 
 def _compare(arguments: list[str]) -> None:
-    import tyro
-
     from fova.comparison import comparison
     from fova.experiments.conduct import conduct
     from fova.reports.page import write_report
     from fova.reports.tables import comparison_table
 
-    options = tyro.cli(CompareOptions, prog="fova compare", args=arguments)
+    options = parse(CompareOptions, "fova compare", arguments)
     if options.seeds < 1:
         raise FovaError(f"seeds is {options.seeds}, but must be at least 1.")
     shared: dict[str, Any] = {"hidden": options.hidden or None}
@@ -317,13 +314,11 @@ def _compare(arguments: list[str]) -> None:
 
 
 def _demo(arguments: list[str]) -> None:
-    import tyro
-
     from fova import demo
     from fova.reports.progress import choose
     from fova.reports.tables import result_table
 
-    options = tyro.cli(DemoOptions, prog="fova demo", args=arguments)
+    options = parse(DemoOptions, "fova demo", arguments)
     console = Console()
     console.print(
         "Four clients in a maze: two log an expert that drives to the goal, two log random driving. Nobody shares "
@@ -345,11 +340,9 @@ class DemoOptions:
 
 
 def _tasks(arguments: list[str]) -> None:
-    import tyro
-
     from fova.reports.tables import tasks_table
 
-    tyro.cli(TasksOptions, prog="fova tasks", args=arguments)
+    parse(TasksOptions, "fova tasks", arguments)
     Console().print(tasks_table())
 
 
@@ -371,11 +364,9 @@ class TheoryOptions:
 
 
 def _theory(arguments: list[str]) -> None:
-    import tyro
-
     from fova.theory.table import format_table, run
 
-    options = tyro.cli(TheoryOptions, prog="fova theory", args=arguments)
+    options = parse(TheoryOptions, "fova theory", arguments)
     print(
         format_table(
             run(options.directory, options.mdps, options.seed, lambda words: print(f"... {words}", flush=True))

@@ -1,6 +1,8 @@
 """Results as tables for the terminal."""
 
+from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 from rich.table import Table
 
@@ -22,6 +24,23 @@ def result_table(result: Result) -> Table:
     behaviour[overall] = sum(behaviour.values()) / len(behaviour)
     played = {overall: result.server} if result.server else {}
     return rollouts_table(played | result.clients, behaviour, overall)
+
+
+def what_it_took(directory: Path) -> list[str]:
+    """Lines on what a run sent, what privacy it spent and whom it rejected how often."""
+    entries = RunDirectory.open(directory).metrics()
+    last, lines = entries[-1], []
+    if "bytes_per_client" in last:
+        size = last["bytes_per_client"]
+        lines.append(f"bytes    {size['up']:,} up and {size['down']:,} down per client and round")
+    if "privacy" in last:
+        spent = last["privacy"]
+        lines.append(
+            f"privacy  epsilon {spent['epsilon']:.2f}, delta {spent['delta']:g} for every client as a whole"
+        )
+    for name, times in Counter(name for entry in entries for name in entry.get("rejected", ())).items():
+        lines.append(f"rejected {name} in {counted(times, 'round')} of {last['round']}; see rejected_because")
+    return lines
 
 
 def rollouts_table(

@@ -1,0 +1,116 @@
+"""What the benchmarks of bad clients, privacy and compression share: a small federation, its score, a table.
+
+Everything is on maze2d-umaze with expert data at every client, so that what is measured is the treatment and not
+the mix of data. Networks are small and rounds few: the lines of a table can be compared with one another, and with
+nothing else.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fova import algorithms, runtime
+from fova.clients import ClientSpec, Federation
+from fova.data.normalise import Normaliser
+from fova.evaluation.rollouts import play
+from fova.evaluation.statistics import bootstrap_mean
+from fova.federation.simulation import RoundReport, Simulation, State
+from fova.policy import from_actor
+from fova.tasks import registry
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "privacy.md"
+TASK = registry.get("maze2d-umaze")
+EPISODES = 10
+SEEDS = 3  # of networks and training; the data is the same for all
+
+# As in `fova demo`: a client imitates the action that won its vote, which learns this maze quickly.
+SETTINGS: dict[str, Any] = {"batch_size": 64, "actor_lr": 1e-3, "critic_lr": 1e-3, "imitate": "vote", "awr": False}
+
+
+def fova(**settings: Any) -> Any:
+    return algorithms.configure("fova", **SETTINGS | settings)
+
+
+def federation(clients: int, size: int) -> Federation:
+    return Federation.build([ClientSpec("expert", size)] * clients, TASK)
+
+
+def final_score(
+    algorithm: Any,
+    members: Federation,
+    rounds: int,
+    before: Callable[[State], State] = lambda state: state,
+    **options: Any,
+) -> tuple[float, list[RoundReport]]:
+    """The normalised score of the server's policy after the last round. `before` may change the first state."""
+    runtime.prepare()
+    frame = Normaliser.identity(members.shapes.observation)  # a private run has no other
+    simulation = Simulation(algorithm, members.prepared(frame), members.shapes, **options)
+    state, reports = before(simulation.start()), []
+    for _ in range(rounds):
+        state, report = simulation.round(state)
+        reports.append(report)
+    policy = from_actor(
+        jax.tree.map(jax.device_get, state.broadcast.actor),
+        frame.mean,
+        frame.std,
+        members.action_low,
+        members.action_high,
+    )
+    score = play({"server": policy}, TASK, EPISODES)["server"].score
+    assert score is not None
+    return score, reports
+
+
+# --- Results and tables ---
+
+
+class Results:
+    """Measured lines in a JSON file, written after each, so that an interrupted measurement goes on."""
+
+    def __init__(self, name: str, setting: Mapping[str, Any]) -> None:
+        self.path = ROOT / "results" / f"{name}.json"
+        self.content: dict[str, Any] = {
+            "setting": dict(setting) | {"task": TASK.name, "episodes": EPISODES, "fova": SETTINGS},
+            "versions": {package: version(package) for package in ("fova", "jax", "mujoco", "numpy")},
+            "lines": {},
+        }
+        if self.path.exists():
+            self.content["lines"] = json.loads(self.path.read_text())["lines"]
+
+    @property
+    def lines(self) -> dict[str, dict[str, Any]]:
+        return self.content["lines"]
+
+    def measure(
+        self, name: str, about: Mapping[str, Any], seed: int, run: Callable[[int], tuple[float, dict[str, Any]]]
+    ) -> None:
+        """One run of a line: `run` gives score and further figures for a seed. What is there already stays."""
+        line = self.lines.setdefault(name, dict(about) | {"scores": []})
+        if seed < len(line["scores"]):
+            return
+        score, figures = run(seed)
+        line["scores"].append(round(score, 1))
+        line |= figures
+        print(name, seed, line["scores"][-1], figures, flush=True)
+        self.path.write_text(json.dumps(self.content, indent=2) + "\n")
+
+
+def interval(scores: Iterable[float]) -> str:
+    return str(bootstrap_mean(list(scores)))
+
+
+def write_table(marker: str, rows: Iterable[Iterable[str]], columns: Iterable[str]) -> None:
+    """Put a table between its two markers on the page."""
+    lines = ["| " + " | ".join(columns) + " |"]
+    lines += ["|" + "---|" * (lines[0].count("|") - 1)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    start, end = f"<!-- table: {marker} -->", f"<!-- end of table: {marker} -->"
+    page = PAGE.read_text(encoding="utf-8")
+    head, tail = page.split(start)[0], page.split(end)[1]
+    PAGE.write_text(f"{head}{start}\n" + "\n".join(lines) + f"\n{end}{tail}", encoding="utf-8")

@@ -1,0 +1,137 @@
+"""One poisoned client of five against each aggregation: results/poisoned_clients.json, a table in docs/privacy.md.
+
+python benchmarks/poisoned_clients.py           measure what is missing, then write the table
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from federation_scores import SEEDS, Results, federation, final_score, fova, interval, write_table
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from fova.algorithms.base import Batch, Broadcast, Data, Submission, replace
+from fova.federation.aggregation import AGGREGATIONS
+from fova.federation.simulation import State
+from fova.networks import Shapes
+
+CLIENTS, SIZE, ROUNDS, LOCAL_STEPS, HIDDEN = 5, 2000, 20, 40, (64, 64)
+AGGREGATORS = ("uniform", "median", "trimmed-mean", "krum")
+POISONED = CLIENTS - 1  # the position of the one that lies
+
+
+# --- A client that lies ---
+
+
+def moved_by(factor: float, parameters: Any, broadcast: Any) -> Any:
+    return jax.tree.map(lambda own, sent: sent + factor * (own - sent), parameters, broadcast)
+
+
+def nothing_but_nan(parameters: Any, broadcast: Any) -> Any:
+    return jax.tree.map(lambda own: jnp.full_like(own, jnp.nan), parameters)
+
+
+# Nine times is just below the length at which a submission is rejected: the worst that is let through.
+FACTORS = {"none": 1.0, "sign-flipped": -1.0, "sign-flipped, 9 times as long": -9.0, "huge": 1e6}
+ATTACKS = [*FACTORS, "random network", "nan"]
+
+
+class Member(eqx.Module):
+    """A learner, and what it does to its submission: a position in ATTACKS."""
+
+    honest: Any
+    attack: Int[Array, ""]
+
+    @property
+    def actor(self) -> Any:
+        return self.honest.actor
+
+
+@dataclass(frozen=True)
+class WithPoison:
+    """An algorithm whose clients may lie when they submit."""
+
+    inner: Any
+
+    @property
+    def batch_size(self) -> int:
+        return self.inner.batch_size
+
+    @property
+    def stride(self) -> int:
+        return self.inner.stride
+
+    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Member:
+        return Member(self.inner.init(key, shapes), jnp.zeros((), jnp.int32))
+
+    def receive(self, member: Member, broadcast: Broadcast) -> Member:
+        return Member(self.inner.receive(member.honest, broadcast), member.attack)
+
+    def step(self, member: Member, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray) -> tuple[Member, Any]:
+        honest, metrics = self.inner.step(member.honest, broadcast, batch, key)
+        return Member(honest, member.attack), metrics
+
+    def submit(self, member: Member, broadcast: Any, data: Data) -> tuple[Member, Submission]:
+        message = getattr(broadcast, "honest", broadcast)  # the first message is made from a learner
+        honest, submission = self.inner.submit(member.honest, message, data)
+        stranger = self.inner.init(jax.random.key(99), data.shapes)
+        lies = [partial(moved_by, factor) for factor in FACTORS.values()]
+        lies += [lambda *_: Broadcast(stranger.actor, stranger.critic), nothing_but_nan]
+        before = Broadcast(message.actor, message.critic)
+        parameters = jax.lax.switch(member.attack, lies, submission.parameters, before)
+        return Member(honest, member.attack), replace(submission, parameters=parameters)
+
+    def aggregate(self, submissions: Submission) -> Broadcast:
+        return self.inner.aggregate(submissions)
+
+    def data_changed(self, member: Member) -> Member:
+        return member
+
+
+# --- The measurement ---
+
+
+def one_run(aggregation: str, attack: str, seed: int) -> tuple[float, dict[str, Any]]:
+    def poison(state: State) -> State:
+        state.learners.attack[POISONED] = np.int32(ATTACKS.index(attack))
+        return state
+
+    score, reports = final_score(
+        WithPoison(fova(hidden=HIDDEN)),
+        federation(CLIENTS, SIZE),
+        ROUNDS,
+        poison,
+        local_steps=LOCAL_STEPS,
+        seed=seed,
+        aggregation=AGGREGATIONS[aggregation],
+    )
+    counts = [sum(client in report.rejected for report in reports) for client in range(CLIENTS)]
+    return score, {
+        "rounds_the_liar_was_rejected": counts.pop(POISONED),
+        "rounds_an_honest_client_was_rejected": sum(counts),
+    }
+
+
+def main() -> None:
+    setting = {"clients": CLIENTS, "size": SIZE, "rounds": ROUNDS, "local_steps": LOCAL_STEPS, "hidden": HIDDEN}
+    results = Results("poisoned_clients", setting)
+    # All lines of one seed before the next seed: a table can be had early.
+    for seed, aggregation, attack in product(range(SEEDS), AGGREGATORS, ATTACKS):
+        about = {"attack": attack, "aggregation": aggregation}
+        results.measure(f"{attack} / {aggregation}", about, seed, partial(one_run, aggregation, attack))
+    rows = []
+    for attack in ATTACKS:
+        lines = [results.lines[f"{attack} / {aggregation}"] for aggregation in AGGREGATORS]
+        rejected = {line["rounds_the_liar_was_rejected"] for line in lines}
+        spoken = " to ".join(str(count) for count in sorted({min(rejected), max(rejected)}))
+        rows.append([attack, *(interval(line["scores"]) for line in lines), f"{spoken} of {ROUNDS}"])
+    write_table("poisoned clients", rows, ("the fifth client sends", *AGGREGATORS, "rounds it was rejected"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What privacy and compression cost in score: results/privacy_cost.json and two tables in docs/privacy.md.
+
+    python benchmarks/privacy_cost.py               measure what is missing, then write the tables
+
+Privacy needs many clients, so its federation is large and its networks are tiny; compression is measured on a small
+federation with the networks of benchmarks/poisoned_clients.py.
+"""
+
+from functools import partial
+from typing import Any
+
+from federation_scores import SEEDS, Results, federation, final_score, fova, interval, write_table
+
+from fova.federation.aggregation import AGGREGATIONS
+from fova.federation.compression import COMPRESSIONS
+from fova.federation.privacy import NoiseAt, Privacy
+
+LARGE = {"clients": 100, "size": 200, "rounds": 20, "local_steps": 40, "hidden": (24, 24)}
+SMALL = {"clients": 5, "size": 2000, "rounds": 20, "local_steps": 40, "hidden": (64, 64)}
+CLIP, DELTA = 0.5, 1e-5
+NOISE: tuple[tuple[NoiseAt, float], ...] = (
+    ("server", 0.5),
+    ("server", 1.0),
+    ("server", 2.0),
+    ("server", 4.0),
+    ("server", 8.0),
+    ("client", 1.0),
+)
+
+
+def one_run(setting: dict[str, Any], seed: int, **options: Any) -> tuple[float, dict[str, Any]]:
+    score, reports = final_score(
+        fova(hidden=setting["hidden"]),
+        federation(setting["clients"], setting["size"]),
+        setting["rounds"],
+        local_steps=setting["local_steps"],
+        seed=seed,
+        aggregation=AGGREGATIONS["uniform"],
+        **options,
+    )
+    traffic = reports[-1].traffic
+    assert traffic is not None
+    figures: dict[str, Any] = {"bytes_up": traffic.up, "bytes_down": traffic.down}
+    if "update_norm" in reports[-1].metrics:
+        figures["median_update_norms"] = [
+            round(float(sorted(r.metrics["update_norm"])[len(r.clients) // 2]), 3) for r in reports
+        ]
+    return score, figures
+
+
+def measure_privacy(results: Results, seed: int) -> None:
+    results.measure("privacy off", {}, seed, partial(one_run, LARGE))
+    for noise_at, noise in NOISE:
+        privacy = Privacy(noise_at, CLIP, noise, DELTA, LARGE["clients"])
+        about = {"noise_at": noise_at, "noise": noise, "clip": CLIP, "delta": DELTA}
+        about |= {"epsilon_round": privacy.epsilon(1), "epsilon": privacy.epsilon(LARGE["rounds"])}
+        results.measure(f"privacy {noise_at} {noise}", about, seed, partial(one_run, LARGE, privacy=privacy))
+
+
+def measure_compression(results: Results, seed: int) -> None:
+    for name, envelope in COMPRESSIONS.items():
+        results.measure(f"compress {name}", {}, seed, partial(one_run, SMALL, envelope=envelope))
+
+
+def main() -> None:
+    results = Results("privacy_cost", {"privacy": LARGE, "compression": SMALL})
+    for seed in range(SEEDS):
+        measure_compression(results, seed)
+        measure_privacy(results, seed)
+    lines = results.lines
+    rows = [["nobody", "", "", "", interval(lines["privacy off"]["scores"])]]
+    for noise_at, noise in NOISE:
+        line = lines[f"privacy {noise_at} {noise}"]
+        spent = (f"{line[name]:.1f}" for name in ("epsilon_round", "epsilon"))
+        rows.append([f"the {noise_at}", f"{noise:g}", *spent, interval(line["scores"])])
+    write_table("privacy", rows, ("who adds noise", "noise", "epsilon of a round", "epsilon of all", "score"))
+    rows = []
+    for name in COMPRESSIONS:
+        line = lines[f"compress {name}"]
+        share = line["bytes_up"] / lines["compress none"]["bytes_up"]
+        rows.append([name, f"{line['bytes_up']:,}", f"{share:.0%}", interval(line["scores"])])
+    write_table("compression", rows, ("--compress", "bytes up, per client and round", "of none", "score"))
+
+
+if __name__ == "__main__":
+    main()
