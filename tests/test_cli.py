@@ -187,3 +187,20 @@ def test_an_operating_system_error_is_told_without_a_traceback(fova_command, mon
     assert code == 2
     assert "No space left on device" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "command", [("train",), ("compare",), ("evaluate",), ("data", "inspect"), ("data", "import"), ("demo",)]
+)
+def test_help_never_says_that_nothing_is_the_default(fova_command, command):
+    code, out, _ = fova_command(*command, "--help")
+    assert code == 0
+    assert "default: None" not in out
+    assert out.count("(default: ") >= 2
+
+
+def test_what_a_file_sets_is_the_default_that_help_shows(fova_command, tmp_path):
+    (tmp_path / "run.toml").write_text("[run]\naction_low = [0.25]\naction_high = [7.5]\nrounds = 77\n")
+    _, out, _ = fova_command("train", "--config", "run.toml", "--help")
+    for default in ("(default: 0.25)", "(default: 7.5)", "(default: 77)"):
+        assert default in out

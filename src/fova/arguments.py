@@ -1,7 +1,7 @@
 """From command-line arguments to the configuration of a run, for every command that trains."""
 
 import re
-from dataclasses import field, make_dataclass
+from dataclasses import field, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +9,7 @@ import tyro
 
 from fova import algorithms
 from fova.config import Config, ConfigFile, RunConfig, read_toml
+from fova.flags import as_declared, described
 from fova.settings import fill
 
 
@@ -29,15 +30,17 @@ def parse_run(
 
     groups = {"run": fill(RunConfig, file.run, "of [run]"), "settings": settings}
     groups |= {name: fill(kind, getattr(file, name), f"of [{name}]") for name, kind in (tables or {}).items()}
+    shown = {name: described(type(value))(**vars(value)) for name, value in groups.items()}
     flat = tyro.conf.arg(name="")
     command = make_dataclass(
         "Command",
-        [(name, Annotated[type(value), flat], field(default=value)) for name, value in groups.items()],
-        bases=(options,),
+        [(name, Annotated[type(value), flat], field(default=value)) for name, value in shown.items()],
+        bases=(described(options),),
         frozen=True,
     )
     command.__doc__ = options.__doc__
     parsed: Any = tyro.cli(command, prog=prog, args=arguments)
+    parsed = replace(parsed, **{n: as_declared(type(value), getattr(parsed, n)) for n, value in groups.items()})
     return Config(parsed.task or file.task, file.clients, parsed.settings, algorithm, parsed.run), parsed
 
 

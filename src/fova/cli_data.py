@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fova.errors import FovaError, unknown
+from fova.flags import parse
 
 if TYPE_CHECKING:
     from fova.data.sources import Source
@@ -61,10 +62,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _parse(kind: type[T], name: str, arguments: list[str]) -> T:
-    import tyro
-
-    config = (tyro.conf.PositionalRequiredArgs,)
-    return tyro.cli(kind, prog=f"fova data {name}", args=arguments, config=config)
+    return parse(kind, f"fova data {name}", arguments, positional=True)
 
 
 # --- make and list ----------------------------------------------------------------------------------------

@@ -1,0 +1,43 @@
+"""From command-line arguments to a dataclass of options: every field is a flag, its docstring the explanation.
+
+Light enough for `fova --help`: nothing of training is imported here.
+"""
+
+from dataclasses import field, fields, make_dataclass
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+T = TypeVar("T")
+
+
+def parse(kind: type[T], prog: str, arguments: list[str], positional: bool = False) -> T:
+    """The options that the arguments give; with `positional`, what must be given needs no flag before it."""
+    import tyro
+
+    config = (tyro.conf.PositionalRequiredArgs,) if positional else ()
+    parsed: Any = tyro.cli(described(kind), prog=prog, args=arguments, config=config)
+    return as_declared(kind, parsed)
+
+
+def described(kind: type) -> type:
+    """The same options for `--help`, which then leaves "(default: None)" to the explanation in words."""
+    import tyro
+
+    hints = get_type_hints(kind, include_extras=True)
+    silent = tyro.conf.arg(help_behavior_hint=_default)
+    unset = [
+        (option.name, Annotated[hints[option.name], silent], field(default=option.default))
+        for option in fields(kind)
+        if option.default is None or option.default == ()
+    ]
+    command = make_dataclass(kind.__name__, unset, bases=(kind,), frozen=True)
+    command.__doc__ = kind.__doc__
+    return command
+
+
+def _default(label: str) -> str:
+    return "" if label in ("None", "") else f"(default: {label})"
+
+
+def as_declared(kind: type[T], parsed: Any) -> T:
+    """The options as an instance of the class that declares them."""
+    return kind(**{option.name: getattr(parsed, option.name) for option in fields(kind)})  # type: ignore[arg-type]
