@@ -26,10 +26,6 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    @property
-    def mean(self) -> float:
-        return self.value
-
     def __str__(self) -> str:
         known = not math.isnan(self.low)  # of a single run there is no interval
         return f"{self.value:.1f} [{self.low:.1f}, {self.high:.1f}]" if known else f"{self.value:.1f}"

@@ -110,7 +110,7 @@ def _curve(label: str, records: Sequence[Record], per_seed: Sequence[dict[int, f
         return None
     intervals = [bootstrap_mean([values[number] for values in per_seed]) for number in rounds]
     steps = [float(number * records[0].run.local_steps) for number in rounds]
-    mean = [interval.mean for interval in intervals]
+    mean = [interval.value for interval in intervals]
     if len(per_seed) < 2:
         return Curve(label, steps, mean)
     return Curve(label, steps, mean, [i.low for i in intervals], [i.high for i in intervals])

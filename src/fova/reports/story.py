@@ -34,8 +34,8 @@ def mean_with_interval(values: Sequence[float]) -> str:
     """The mean over seeds, with its interval in brackets where there are several seeds."""
     interval = bootstrap_mean(values)
     if math.isnan(interval.low):
-        return number(interval.mean)
-    return f"{number(interval.mean)} [{number(interval.low)}, {number(interval.high)}]"
+        return number(interval.value)
+    return f"{number(interval.value)} [{number(interval.low)}, {number(interval.high)}]"
 
 
 # --- How it went ---
