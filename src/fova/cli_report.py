@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
+from fova.flags import parse
+
 
 @dataclass(frozen=True)
 class ReportOptions:
@@ -38,9 +40,7 @@ class PlotOptions:
 def report(arguments: list[str]) -> None:
     from fova.reports.page import write_report
 
-    options = tyro.cli(
-        ReportOptions, prog="fova report", args=arguments, config=(tyro.conf.PositionalRequiredArgs,)
-    )
+    options = parse(ReportOptions, "fova report", arguments, positional=True)
     console = Console(highlight=False, soft_wrap=True)
     written = write_report(
         options.runs,
@@ -55,7 +55,7 @@ def plot(arguments: list[str]) -> None:
     from fova.reports.curves import write_plots
     from fova.reports.records import read_groups
 
-    options = tyro.cli(PlotOptions, prog="fova plot", args=arguments, config=(tyro.conf.PositionalRequiredArgs,))
+    options = parse(PlotOptions, "fova plot", arguments, positional=True)
     console = Console(highlight=False, soft_wrap=True)
     for path in write_plots(read_groups(options.runs), options.output, options.format):
         console.print(f"picture  {path}")
