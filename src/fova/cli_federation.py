@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 
 from fova.config import ConfigFile, read_toml
 from fova.errors import FovaError, unknown
+from fova.flags import parse
 from fova.interrupts import explained
 from fova.reports.progress import choose
 
@@ -83,7 +83,7 @@ def client(arguments: list[str]) -> None:
     _insist_on_flower()
     from fova.federation.deployment import participate
 
-    options = tyro.cli(ClientOptions, prog="fova client", args=arguments)
+    options = parse(ClientOptions, "fova client", arguments)
     file = read_toml(options.config) if options.config else ConfigFile()
     address = options.server or _written_address(file)
     config = _client_config(options, file)
@@ -142,9 +142,7 @@ def certificates(arguments: list[str]) -> None:
 
     if arguments[:1] not in (["make"], ["-h"], ["--help"]):
         raise FovaError("There is one command: fova certificates make --hosts fl.example.org --clients north south")
-    options = tyro.cli(
-        CertificatesOptions, prog="fova certificates make", args=[a for a in arguments if a != "make"]
-    )
+    options = parse(CertificatesOptions, "fova certificates make", [a for a in arguments if a != "make"])
     made = make(options.directory, options.hosts, options.clients, options.days)
     console = Console(highlight=False, soft_wrap=True)
     for path in made:

@@ -13,6 +13,7 @@ from fova.experiments import cost, paper
 from fova.experiments.conduct import conduct
 from fova.experiments.runner import cores
 from fova.experiments.specifications import Entry, Scale
+from fova.flags import parse
 from fova.reports.paper_tables import tables
 from fova.reports.progress import spoken_seconds
 
@@ -42,7 +43,7 @@ class PaperOptions:
 
 
 def main(arguments: list[str]) -> None:
-    options = tyro.cli(PaperOptions, prog="fova paper", args=arguments)
+    options = parse(PaperOptions, "fova paper", arguments)
     console = Console()
     if options.list or options.name is None:
         if options.name is not None:
