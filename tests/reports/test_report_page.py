@@ -74,6 +74,19 @@ def test_every_run_of_a_comparison_is_in_its_table(tmp_path):
     assert 'id="setting-2"' in page
 
 
+def test_a_federation_over_a_network_knows_nothing_of_the_data(tmp_path):
+    run = make_run(tmp_path / "far", clients="[]")
+    (run / "clients.json").write_text('{"north": {"counted": 10}, "south": {"counted": 7, "missing": 3}}')
+    (run / "result.json").write_text('{"server": {"return": 30.0, "score": null}}')
+    (run / "server.json").write_text("{}")
+    page = page_of([run], tmp_path)
+    assert "fova trained one policy on maze2d-umaze across 2 clients: 10 rounds" in page
+    assert "they did not tell" in page
+    assert "Server against clients" not in page
+    assert table_row(page, "south") == ["south", "7", "3"]
+    assert "fova server --config " in page
+
+
 def test_a_run_without_a_task_still_shows_its_votes(tmp_path):
     page = page_of([make_run(tmp_path / "wards", task=None)], tmp_path)
     assert "there is no task to play it in" in page
@@ -84,7 +97,7 @@ def test_a_run_without_a_task_still_shows_its_votes(tmp_path):
 @pytest.mark.parametrize("algorithm", ["fova", "elsewhere/mine.py"])
 def test_a_run_can_be_run_again(tmp_path, algorithm):
     page = page_of([make_run(tmp_path / "one", algorithm=algorithm)], tmp_path)
-    assert "fova train --config config.toml" in page
+    assert f"fova train --config {tmp_path}/one/config.toml" in page
     assert "local_steps = 100" in page  # the whole configuration
     by_flags = "fova train --task maze2d-umaze --clients expert random --size 100 --rounds 10" in page
     assert by_flags == (algorithm == "fova")

@@ -1,9 +1,11 @@
+import json
+
 import pytest
-from made_runs import make_run
 
 from fova.reports import story
 from fova.reports.records import read_groups
 from fova.reports.series import votes
+from made_runs import make_run
 
 
 @pytest.fixture
@@ -39,6 +41,22 @@ def test_several_seeds_have_an_interval_and_are_named(tmp_path):
     )  # with three seeds, the interval's ends are the lowest and the highest
     assert "3 seeds (0, 1, 2)" in words
     assert "hindsight" not in words
+
+
+def test_bytes_privacy_and_clients_that_fell_out_are_told(tmp_path):
+    run = make_run(tmp_path / "one", rounds=2)
+    entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    entries[1] |= {"rejected": ["random-1"]}
+    entries[2] |= {
+        "missing": ["random-1"], "bytes_per_client": {"up": 2000, "down": 1000}, "clients": {},
+        "privacy": {"epsilon": 3.456, "delta": 1e-5},
+    }  # fmt: skip
+    (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    words = story.summary(read_groups([run])[0])
+    assert "In a round, every client sent 2,000 bytes and received 1,000; never a row of its data." in words
+    assert any("epsilon 3.46 at delta 1e-05" in sentence for sentence in words)
+    assert "Submissions were rejected: random-1 (1 round)." in words
+    assert "No answer came in time: random-1 (1 round)." in words
 
 
 def test_what_is_not_known_is_not_said(tmp_path):

@@ -18,6 +18,7 @@ from fova.reports.series import (
     Standing,
     Votes,
     client_curves,
+    data_returns,
     learning_curve,
     mean_client_curve,
     standings,
@@ -67,7 +68,7 @@ def _label(group: Group, groups: Sequence[Group]) -> str:
 
 def _data_levels(groups: Sequence[Group]) -> list[svg.Level]:
     """What the clients' data earned, where all groups were given the same."""
-    found = [[standing.data for standing in standings(group)] for group in groups]
+    found = [data_returns(group) for group in groups]
     if not found[0] or any(data != found[0] for data in found):
         return []
     levels = [svg.Level("average of the clients' data", float(np.mean(found[0])), DATA)]
@@ -81,16 +82,19 @@ def _data_levels(groups: Sequence[Group]) -> list[svg.Level]:
 
 def server_against_clients(group: Group) -> Markup | None:
     """What every client's data earned, what its own policy earns, and where the server's stands."""
-    rows = standings(group)[:MOST_DOTS]
+    known = [row for row in standings(group) if row.data is not None or row.own is not None]
+    rows = known[:MOST_DOTS]
     if not rows:
         return None
     server = float(np.mean(group.finals)) if group.finals and group.mode != "local" else None
-    keys = [svg.Key("return of a client's data", DATA, "diamond")]
+    keys = []
+    if any(row.data is not None for row in rows):
+        keys.append(svg.Key("return of a client's data", DATA, "diamond"))
     if any(row.own is not None for row in rows):
         keys.append(svg.Key("its own policy at the end", OWN, "circle"))
     if server is not None:
         keys.append(svg.Key("the server's policy", SERVER))
-    left_out = len(group.client_names) - len(rows)
+    left_out = len(known) - len(rows)
     title = "Server against clients, at the end"
     return _figure(
         title,
@@ -110,8 +114,9 @@ def server_against_clients(group: Group) -> Markup | None:
 def _spoken(rows: Sequence[Standing], server: float | None) -> str:
     words = [f"The server's policy earns {number(server)}."] if server is not None else []
     for row in rows:
-        own = f", its own policy {number(row.own)}" if row.own is not None else ""
-        words.append(f"{row.client}: its data {number(row.data)}{own}.")
+        told = {"its data": row.data, "its own policy": row.own}
+        known = ", ".join(f"{what} {number(value)}" for what, value in told.items() if value is not None)
+        words.append(f"{row.client}: {known}.")
     return " ".join(words)
 
 

@@ -23,6 +23,7 @@ from fova.reports.series import (
     Curve,
     Votes,
     client_curves,
+    data_returns,
     learning_curve,
     mean_client_curve,
     standings,
@@ -79,7 +80,7 @@ def _pictures(groups: Sequence[Group]) -> dict[str, Callable[[], Figure]]:
         ending = f"-{i}-{group.algorithm}" if len(groups) > 1 else ""
         if mean_client_curve(group) is not None:
             pictures[f"server-and-clients-over-training{ending}"] = partial(training_figure, group)
-        if standings(group):
+        if any(row.data is not None or row.own is not None for row in standings(group)):
             pictures[f"server-and-clients{ending}"] = partial(standing_figure, group)
         if votes(group):
             pictures[f"votes{ending}"] = partial(vote_figure, votes(group))
@@ -98,7 +99,7 @@ def learning_figure(groups: Sequence[Group]) -> Figure:
         curve = learning_curve(group)
         if curve is not None:
             _draw_curve(axes, curve, colour, dashes, group.label if len(groups) > 1 else "the server's policy")
-    data = [[standing.data for standing in standings(group)] for group in groups]
+    data = [data_returns(group) for group in groups]
     if data[0] and all(other == data[0] for other in data):
         axes.axhline(
             float(np.mean(data[0])), color=NAMES[DATA], linestyle="--", label="average of the clients' data"
@@ -129,21 +130,27 @@ def standing_figure(group: Group) -> Figure:
     rows = standings(group)
     figure = Figure(figsize=(PAPER_WIDTH, 1.2 + 0.34 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    places = np.arange(len(rows))
     mark: dict[str, Any] = {
         "linestyle": "none",
         "markeredgecolor": "black",
         "markeredgewidth": 0.6,
         "markersize": 7,
     }
-    axes.plot([row.data for row in rows], places - 0.13, "D", color=NAMES[DATA], label="its data", **mark)
-    played = [(row.own, place) for row, place in zip(rows, places) if row.own is not None]
-    if played:
-        own, where = np.array(played).T
-        axes.plot(own, where + 0.13, "o", color=NAMES[OWN], label="its own policy at the end", **mark)
+    for what, form, colour, shift, label in (
+        ("data", "D", DATA, -0.13, "a client's data"),
+        ("own", "o", OWN, 0.13, "its own policy at the end"),
+    ):
+        known = [(getattr(row, what), i + shift) for i, row in enumerate(rows) if getattr(row, what) is not None]
+        if known:
+            axes.plot(*zip(*known), form, color=NAMES[colour], label=label, **mark)
     if group.finals and group.mode != "local":
         axes.axvline(float(np.mean(group.finals)), color=NAMES[SERVER], linewidth=2, label="the server's policy")
-    axes.set(xlabel="return", yticks=places, yticklabels=[row.client for row in rows], ylim=(len(rows) - 0.5, -0.5))
+    axes.set(
+        xlabel="return",
+        yticks=range(len(rows)),
+        yticklabels=[row.client for row in rows],
+        ylim=(len(rows) - 0.5, -0.5),
+    )
     figure.legend(loc="outside lower center", ncols=3)
     return figure
 

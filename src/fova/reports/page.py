@@ -4,7 +4,6 @@ It says in words how the runs ended and who won the vote, then shows it. Charts 
 content security policy in the page itself forbids the browser every request.
 """
 
-import base64
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
@@ -20,7 +19,7 @@ from fova.files import write_atomically
 from fova.reports import charts, palette, story
 from fova.reports.markup import Markup, element
 from fova.reports.records import Group, Record, read_groups
-from fova.reports.reproduce import train_command
+from fova.reports.reproduce import config_command, train_command
 from fova.reports.scenes import Scene, scene
 from fova.reports.series import server_shares, votes
 from fova.tasks import registry
@@ -199,7 +198,8 @@ def _run_row(group: Group, record: Record) -> list[Cell]:
 
 
 _CLIENT_COLUMNS = (
-    "client", "rows", "episodes", "return of its data", "score of its data", "return of its own policy",
+    "client", "rows", "episodes", "rounds it counted in", "rounds rejected", "rounds missed",
+    "return of its data", "score of its data", "return of its own policy",
     "votes for its data", "votes for its own policy", "votes for the global policy",
     "distance to the server's policy", "weight at the server",
 )  # fmt: skip
@@ -212,11 +212,11 @@ def _clients(group: Group) -> Markup:
     rows = []
     for standing in charts.standings(group):
         facts, client = group.first.clients[standing.client], vote_shares.get(standing.client)
+        counts = (facts.get(name) for name in ("rows", "episodes", "counted", "rejected", "missing"))
         rows.append(
             [
                 Cell(standing.client, standing.client),
-                Cell(f"{facts['rows']:,}", facts["rows"]),
-                Cell(f"{facts['episodes']:,}", facts["episodes"]),
+                *(_number(count, "{:,}") for count in counts),
                 _number(standing.data),
                 _number(_score(group, standing.data)),
                 _number(standing.own),
@@ -235,8 +235,8 @@ def _clients(group: Group) -> Markup:
     return element("div", element("h3", "Clients and their data"), table) if rows else Markup()
 
 
-def _score(group: Group, value: float) -> float | None:
-    if group.task is None or group.task not in registry.names():
+def _score(group: Group, value: float | None) -> float | None:
+    if value is None or group.task is None or group.task not in registry.names():
         return None
     return registry.get(group.task).normalised_score(value)
 
@@ -273,23 +273,20 @@ def _percent(share: float | None) -> Cell:
 
 
 def _run_again(group: Group) -> Markup:
-    """The exact command, and the whole configuration to look at or to save."""
+    """The exact command, the same from the configuration, and the whole of that to look at."""
     record = group.first
     text = (record.directory / "config.toml").read_text()
     others = ", ".join(f"--seed {seed}" for seed in group.seeds[1:])
     seeds = f"That is seed {record.seed}. The other runs of this setting add {others}." if others else ""
-    link = f"data:text/plain;base64,{base64.b64encode(text.encode()).decode()}"
     return element(
         "div",
         element("h3", "Run it again"),
         _command(record),
         element(
             "p",
-            "Or save the ",
-            element("a", "whole configuration", href=link, download="config.toml"),
-            " and run that; it also fixes what defaults may become in later versions:",
+            "From its configuration, which also fixes what defaults may become in later versions:",
         ),
-        element("pre", element("code", "fova train --config config.toml"), class_="command"),
+        element("pre", element("code", config_command(record.directory)), class_="command"),
         element("p", seeds) if seeds else "",
         element(
             "details",
@@ -305,7 +302,7 @@ def _command(record: Record) -> Markup:
     except FovaError as error:  # an algorithm's file that has moved, a setting of another version
         return element("p", f"This version cannot write the run as one command. {error}", class_="note")
     if command is None:
-        return element("p", "Flags alone cannot describe these clients; the configuration can.", class_="note")
+        return element("p", "Flags alone cannot describe who took part; the configuration can.", class_="note")
     return element("pre", element("code", command), class_="command")
 
 

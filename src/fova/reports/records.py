@@ -24,7 +24,7 @@ class Record:
     config: ConfigFile
     run: RunConfig
     metrics: list[dict[str, Any]]  # one entry per round
-    clients: dict[str, dict[str, Any]]  # what each client's data is
+    clients: dict[str, dict[str, Any]]  # what is known of each client: over a network, nothing of its data
     result: dict[str, dict[str, Any]]  # the final evaluation by policy; empty until the run is complete
     complete: bool
 
@@ -53,7 +53,14 @@ class Record:
     @property
     def behaviour(self) -> dict[str, float]:
         """What the behaviour in each client's data earned."""
-        return {name: client["behaviour_return"] for name, client in self.clients.items()}
+        known = {name: client.get("behaviour_return") for name, client in self.clients.items()}
+        return {name: value for name, value in known.items() if value is not None}
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How many transitions each client holds, as far as it was told."""
+        known = {name: client.get("rows") for name, client in self.clients.items()}
+        return {name: count for name, count in known.items() if count is not None}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ Flags are written only where a setting differs from its default, so the command 
 import os
 import shlex
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from fova import algorithms
@@ -36,6 +37,12 @@ def train_command(config: Config) -> str | None:
 def _from_here(name: str) -> str:
     """A file as a person here would name it; other names as they are."""
     return os.path.relpath(name) if os.path.isabs(name) else name
+
+
+def config_command(directory: Path) -> str:
+    """The same run again from its configuration file; a federation over a network starts with its server."""
+    command = "server" if (directory / "server.json").is_file() else "train"
+    return f"fova {command} --config {shlex.quote(str(directory / 'config.toml'))}"
 
 
 def _changed(settings: Any, defaults: Any) -> dict[str, Any]:

@@ -79,7 +79,9 @@ def _in_the_maze(group: Group, run: Record, task_name: str) -> Scene:
 
 def _data_panels(run: Record, task: Task) -> list[Panel]:
     if not run.config.clients:
-        raise FovaError("it was handed over in memory and is not kept in a run.")
+        raise FovaError("it was handed over in memory or stayed with the clients.")
+    if run.run.data_sequence:
+        raise FovaError("it was replaced along the way.")
     federation = Federation.build(run.config.clients, task, run.seed)
     best_first = sorted(run.behaviour, key=lambda name: -run.behaviour[name])
     ends = dict.fromkeys((best_first[0], best_first[-1]))

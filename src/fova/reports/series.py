@@ -55,10 +55,13 @@ class Votes:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a client stands: what its data earned and what its own policy earns at the end, means over seeds."""
+    """How a client stands: what its data earned and what its own policy earns at the end, means over seeds.
+
+    Over a network, a client tells neither.
+    """
 
     client: str
-    data: float
+    data: float | None
     own: float | None
 
 
@@ -100,8 +103,13 @@ def standings(group: Group) -> list[Standing]:
     for client in group.client_names:
         data = [record.behaviour[client] for record in group.records if client in record.behaviour]
         own = [record.client_returns[client] for record in group.records if client in record.client_returns]
-        found.append(Standing(client, float(np.mean(data)), float(np.mean(own)) if own else None))
+        found.append(Standing(client, _mean(data), _mean(own)))
     return found
+
+
+def data_returns(group: Group) -> list[float]:
+    """What the clients' data earned, of those that told it."""
+    return [standing.data for standing in standings(group) if standing.data is not None]
 
 
 def _curve(label: str, records: Sequence[Record], per_seed: Sequence[dict[int, float]]) -> Curve | None:
@@ -174,6 +182,10 @@ def server_shares(record: Record) -> dict[str, float] | None:
     else:
         return None
     return dict(zip(clients, (weights / weights.sum()).tolist()))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def _late_mean(values: Sequence[float]) -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fova.clients import complete
+from fova.data.fields import counted
 from fova.evaluation.statistics import bootstrap_mean
 from fova.reports.palette import VOTER_WORDS
 from fova.reports.records import Group
@@ -44,7 +45,7 @@ def mean_with_interval(values: Sequence[float]) -> str:
 def summary(group: Group) -> list[str]:
     """One setting: what was trained, how it ended against data and clients, and how far that can be trusted."""
     sentences = [_what_was_done(group), *_how_it_ended(group), *_along_the_way(group)]
-    return [*sentences, *_what_went_wrong(group), _how_sure(group)]
+    return [*sentences, *_what_it_took(group), *_what_went_wrong(group), _how_sure(group)]
 
 
 def comparison(groups: Sequence[Group]) -> list[str]:
@@ -68,10 +69,12 @@ def comparison(groups: Sequence[Group]) -> list[str]:
 
 def _what_was_done(group: Group) -> str:
     record = group.first
-    rows = sum(client["rows"] for client in record.clients.values())
-    clients = f"{_count(len(record.clients), 'client')} ({_make_up(group)}{rows:,} logged transitions in all)"
+    facts = [*_make_up(group)]
+    if record.rows:
+        facts.append(f"{sum(record.rows.values()):,} logged transitions in all")
+    clients = counted(len(record.clients), "client") + (f" ({'; '.join(facts)})" if facts else "")
     task = f" on {group.task}" if group.task else ""
-    budget = f"{_count(record.run.rounds, 'round')} of {_count(record.run.local_steps, 'gradient step')}"
+    budget = f"{counted(record.run.rounds, 'round')} of {counted(record.run.local_steps, 'gradient step')}"
     if group.mode == "local":
         return f"Each of {clients} trained a policy of its own with {group.algorithm}{task}, alone: {budget}."
     if group.mode == "centralised":
@@ -79,12 +82,14 @@ def _what_was_done(group: Group) -> str:
     return f"{group.algorithm} trained one policy{task} across {clients}: {budget} at every client."
 
 
-def _make_up(group: Group) -> str:
-    """`2 × expert, 2 × random; ` where that says more than the clients' names."""
-    kinds = Counter(Path(client.data).name for client in complete(group.first.config.clients))
+def _make_up(group: Group) -> list[str]:
+    """`2 × expert, 2 × random` where that says more than the clients' names."""
+    if group.first.run.data_sequence:
+        return [f"all with {', then '.join(map(_base_name, group.first.run.data_sequence))} data"]
+    kinds = Counter(_base_name(client.data) for client in complete(group.first.config.clients))
     if not kinds or len(kinds) == len(group.client_names) > 4:
-        return ""
-    return ", ".join(f"{count} × {kind}" for kind, count in kinds.items()) + "; "
+        return []
+    return [", ".join(f"{count} × {kind}" for kind, count in kinds.items())]
 
 
 def _how_it_ended(group: Group) -> list[str]:
@@ -95,7 +100,7 @@ def _how_it_ended(group: Group) -> list[str]:
     whose = "The clients' policies earn" if group.mode == "local" else "At the end the server's policy earns"
     earned = f"{whose} {mean_with_interval(group.finals)}{_score(group)}, {_episodes(group)}."
     return [
-        f"{earned} {_against_data(group, server)}",
+        f"{earned} {_against_data(group, server)}".strip(),
         *_against_clients(group, server),
     ]
 
@@ -109,11 +114,13 @@ def _score(group: Group) -> str:
 
 def _episodes(group: Group) -> str:
     episodes = group.first.run.final_episodes
-    return f"the mean return of {_count(episodes, 'episode')}" + (" a seed" if len(group.records) > 1 else "")
+    return f"the mean return of {counted(episodes, 'episode')}" + (" a seed" if len(group.records) > 1 else "")
 
 
 def _against_data(group: Group, server: float) -> str:
     behaviour = _means(group, "behaviour")
+    if not behaviour:
+        return "What the clients' data earned, they did not tell."
     average = float(np.mean(list(behaviour.values())))
     best = max(behaviour, key=lambda name: behaviour[name])
     if len(behaviour) == 1:
@@ -148,6 +155,24 @@ def _along_the_way(group: Group) -> list[str]:
     ]
 
 
+def _what_it_took(group: Group) -> list[str]:
+    """What left a client: how many bytes, and how much of its privacy was spent."""
+    last = group.first.metrics[-1] if group.first.metrics else {}
+    sentences = []
+    if "bytes_per_client" in last:
+        up, down = (last["bytes_per_client"][way] for way in ("up", "down"))
+        sentences.append(
+            f"In a round, every client sent {up:,} bytes and received {down:,}; never a row of its data."
+        )
+    if "privacy" in last:
+        spent = last["privacy"]
+        sentences.append(
+            f"Every client as a whole is protected by differential privacy with epsilon {spent['epsilon']:.2f} at "
+            f"delta {spent['delta']:g}; metrics of single clients are therefore not known."
+        )
+    return sentences
+
+
 def _what_went_wrong(group: Group) -> list[str]:
     sentences = []
     for record in group.records:
@@ -156,12 +181,13 @@ def _what_went_wrong(group: Group) -> list[str]:
                 f"The run {record.directory.name} is not finished: {record.rounds_done} of {record.run.rounds} "
                 "rounds are done."
             )
-    rejected = Counter(
-        name for record in group.records for entry in record.metrics for name in entry.get("rejected", ())
-    )
-    if rejected:
-        listed = ", ".join(f"{name} ({_count(times, 'time')})" for name, times in rejected.items())
-        sentences.append(f"Submissions that were not finite numbers were left out: {listed}.")
+    for what, words in (("rejected", "Submissions were rejected"), ("missing", "No answer came in time")):
+        times = Counter(
+            name for record in group.records for entry in record.metrics for name in entry.get(what, ())
+        )
+        if times:
+            listed = ", ".join(f"{name} ({counted(rounds, 'round')})" for name, rounds in times.items())
+            sentences.append(f"{words}: {listed}.")
     return sentences
 
 
@@ -270,8 +296,9 @@ def _place(value: float, other: float) -> str:
     return "above" if value > other else "below" if value < other else "level with"
 
 
-def _count(count: int, thing: str) -> str:
-    return f"{count:,} {thing}" + ("" if count == 1 else "s")
+def _base_name(data: str) -> str:
+    """A quality as it is, a file without its folders."""
+    return Path(data).name
 
 
 def _listed(names: Sequence[str]) -> str:

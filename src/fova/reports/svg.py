@@ -51,7 +51,7 @@ class Dots(NamedTuple):
     """One client in a chart of dots."""
 
     label: str
-    data: float
+    data: float | None
     own: float | None
 
 
@@ -223,17 +223,16 @@ def _level(level: Level, x: Axis, y: Axis) -> Markup:
 def _dots(row: Dots, x: Axis, y: float, left: float) -> Markup:
     short = row.label if len(row.label) <= LABEL_CHARACTERS else row.label[: LABEL_CHARACTERS - 1] + "…"
     label = element("text", element("title", row.label), short, x=left, y=y + 4.5, text_anchor="end")
+    marks = []
     # The two marks stand a little apart, so that neither hides the other where they earn the same.
-    diamond = element(
-        "path",
-        element("title", f"{row.label}, its data: {row.data:,.1f}"),
-        d=f"M{x(row.data):.1f} {y - 13:.1f}l7 7l-7 7l-7 -7Z",
-        class_=f"dot {DATA}",
-    )
-    if row.own is None:
-        return element("g", label, diamond)
-    words = element("title", f"{row.label}, its own policy: {row.own:,.1f}")
-    return element("g", label, diamond, element("circle", words, cx=x(row.own), cy=y + 6, r=6, class_=f"dot {OWN}"))
+    if row.data is not None:
+        words = element("title", f"{row.label}, its data: {row.data:,.1f}")
+        outline = f"M{x(row.data):.1f} {y - 13:.1f}l7 7l-7 7l-7 -7Z"
+        marks.append(element("path", words, d=outline, class_=f"dot {DATA}"))
+    if row.own is not None:
+        words = element("title", f"{row.label}, its own policy: {row.own:,.1f}")
+        marks.append(element("circle", words, cx=x(row.own), cy=y + 6, r=6, class_=f"dot {OWN}"))
+    return element("g", label, marks)
 
 
 def _path(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> str:
