@@ -63,7 +63,8 @@ def rollouts_table(
             score,
         ]
         if behaviour:
-            figures.append(f"{behaviour[name]:.1f}" + (" (average)" if name == overall else ""))
+            known = behaviour.get(name)  # a policy of pooled data has no data of its own
+            figures.append("" if known is None else f"{known:.1f}" + (" (average)" if name == overall else ""))
         table.add_row(name, *figures, style="bold" if name == overall else None)
     return table
 
@@ -89,11 +90,13 @@ def comparison_table(results: Results) -> Table:
     finals = {variant: [run.final for run in of if run.final is not None] for variant, of in runs.items()}
     scored = all(final.server.score is not None for each in finals.values() for final in each)
     behaviour = [run.behaviour_return() for run in results.runs]
+    several = any(len(each) > 1 for each in finals.values())
+    spread = "mean and 95 % bootstrap interval over seeds" if several else "one seed has no interval"
     table = Table(
         title=results.title,
         caption=(
-            f"{results.scale}; {results.runs[0].gradient_steps:,} gradient steps of all clients together; mean and "
-            f"95 % bootstrap interval over seeds. The data's own mean return: {sum(behaviour) / len(behaviour):.1f}"
+            f"{results.scale}; {results.runs[0].gradient_steps:,} gradient steps of all clients together; {spread}."
+            f" The data's own mean return: {sum(behaviour) / len(behaviour):.1f}"
         ),
     )
     table.add_column("algorithm")
