@@ -20,7 +20,7 @@ from fova.federation.aggregation import AGGREGATIONS
 from fova.federation.simulation import State
 from fova.networks import Shapes
 
-CLIENTS, SIZE, ROUNDS, LOCAL_STEPS, HIDDEN = 5, 2000, 20, 40, (64, 64)
+CLIENTS, SIZE, ROUNDS, LOCAL_STEPS, HIDDEN = 5, 2000, 12, 40, (64, 64)
 AGGREGATORS = ("uniform", "median", "trimmed-mean", "krum")
 POISONED = CLIENTS - 1  # the position of the one that lies
 
@@ -37,8 +37,12 @@ def nothing_but_nan(parameters: Any, broadcast: Any) -> Any:
 
 
 # Nine times is just below the length at which a submission is rejected: the worst that is let through.
-FACTORS = {"none": 1.0, "sign-flipped": -1.0, "sign-flipped, 9 times as long": -9.0, "huge": 1e6}
-ATTACKS = [*FACTORS, "random network", "nan"]
+FACTORS = {
+    "an honest update": 1.0,
+    "its update, sign-flipped, 9 times as long": -9.0,
+    "its update, a million times": 1e6,
+}
+ATTACKS = [*FACTORS, "a random network", "NaN"]
 
 
 class Member(eqx.Module):

@@ -15,15 +15,14 @@ from fova.federation.aggregation import AGGREGATIONS
 from fova.federation.compression import COMPRESSIONS
 from fova.federation.privacy import NoiseAt, Privacy
 
-LARGE = {"clients": 100, "size": 200, "rounds": 20, "local_steps": 40, "hidden": (24, 24)}
-SMALL = {"clients": 5, "size": 2000, "rounds": 20, "local_steps": 40, "hidden": (64, 64)}
-CLIP, DELTA = 0.5, 1e-5
+LARGE = {"clients": 128, "size": 200, "rounds": 12, "local_steps": 25, "hidden": (24, 24)}
+SMALL = {"clients": 5, "size": 2000, "rounds": 12, "local_steps": 40, "hidden": (64, 64)}
+CLIP, DELTA = 0.3, 1e-5
 NOISE: tuple[tuple[NoiseAt, float], ...] = (
     ("server", 0.5),
     ("server", 1.0),
     ("server", 2.0),
     ("server", 4.0),
-    ("server", 8.0),
     ("client", 1.0),
 )
 
@@ -35,6 +34,7 @@ def one_run(setting: dict[str, Any], seed: int, **options: Any) -> tuple[float, 
         setting["rounds"],
         local_steps=setting["local_steps"],
         seed=seed,
+        cohort=setting["clients"],
         aggregation=AGGREGATIONS["uniform"],
         **options,
     )
