@@ -3,8 +3,8 @@
 import ssl
 
 import pytest
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.supercore.primitives.asymmetric import (
-    bytes_to_private_key,
     bytes_to_public_key,
     sign_message,
     uses_nist_ec_curve,
@@ -58,7 +58,7 @@ def test_the_server_knows_each_client_by_its_own_key(directory):
     known = registered(directory / "server")
     assert list(known) == ["north", "south"]
     signatures = {
-        name: sign_message(bytes_to_private_key((directory / name / "client.key").read_bytes()), b"now")
+        name: sign_message(load_ssh_private_key((directory / name / "client.key").read_bytes(), None), b"now")
         for name in known
     }
     for name, key in known.items():

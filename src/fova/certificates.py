@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -57,8 +58,16 @@ def make(directory: Path, hosts: Sequence[str], clients: Sequence[str], days: in
 
 
 def registered(server: Path) -> dict[str, bytes]:
-    """The clients that a server knows: name -> public key."""
-    return {path.stem: path.read_bytes() for path in sorted((server / "clients").glob("*.pub"))}
+    """The clients that a server knows: name -> public key, as Flower's control interface takes it."""
+    return {path.stem: _public_pem(path) for path in sorted((server / "clients").glob("*.pub"))}
+
+
+def _public_pem(path: Path) -> bytes:
+    try:
+        key = serialization.load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise FovaError(f"The public key {path} cannot be read: {error}") from error
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _make_authority(folder: Path) -> list[Path]:
@@ -106,13 +115,15 @@ def _make_server(
 
 def _make_client(folder: Path, server: Path, ca: x509.Certificate) -> list[Path]:
     key = ec.generate_private_key(ec.SECP384R1())
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    # Flower reads node keys in OpenSSH's formats.
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return [
-        _write_secret(folder / "client.key", _pem(key)),
+        _write_secret(folder / "client.key", secret),
         _write(folder / "ca.crt", _certificate_pem(ca)),
-        _write(server / "clients" / f"{folder.name}.pub", public),
+        _write(server / "clients" / f"{folder.name}.pub", public + b"\n"),
     ]
 
 

@@ -169,6 +169,8 @@ def participate(config: ClientConfig, server: str, folder: Path | None, progress
                 for event, value in reader.new():
                     journal.show(event, value, progress)
                 time.sleep(0.5)
+        if folder is not None and "Unable to parse the private key" in _last_words(state):
+            raise FovaError(f"{folder / 'client.key'} is not a key as `fova certificates make` makes it.")
         words = _why(_last_words(state), server)
         if words != said:
             progress.note(f"{words} Trying again every {SECONDS_TO_RECONNECT:.0f} s.")
