@@ -9,7 +9,7 @@ from rich.console import Console
 from fova.config import ConfigFile, read_toml
 from fova.errors import FovaError, unknown
 from fova.flags import parse
-from fova.interrupts import explained
+from fova.interrupts import explained, heeding_signals
 from fova.reports.progress import choose
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def server(arguments: list[str]) -> None:
     progress = choose(options.quiet, options.plain, console)
     try:
         progress.note(f"listening on {network.host}:{network.port}, {'plain text' if folder is None else 'TLS'}")
-        with explained(lambda: f"Stopped. Finished rounds are saved.\nGo on with: fova server --resume {run.path}"):
+        how_to_go_on = f"Stopped. Finished rounds are saved.\nGo on with: fova server --resume {run.path}"
+        with explained(lambda: how_to_go_on), heeding_signals():
             serve(run, address, progress)
     finally:
         progress.finish()
@@ -95,7 +96,8 @@ def client(arguments: list[str]) -> None:
     if folder is not None:
         _insist_on_files(folder, ("ca.crt", "client.key"), "fova client")
     try:
-        participate(config, address, folder, progress)
+        with heeding_signals():
+            participate(config, address, folder, progress)
     except KeyboardInterrupt:
         progress.note("Stopped. What this client carries from round to round is saved.")
 

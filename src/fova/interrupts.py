@@ -89,6 +89,18 @@ def explained(words: Callable[[], str]) -> Iterator[None]:
         raise Interrupted(words()) from None
 
 
+@contextmanager
+def heeding_signals() -> Iterator[None]:
+    """In here Ctrl-C and SIGTERM stop at once, even where a shell started us in the background to ignore Ctrl-C."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def leave(code: int) -> NoReturn:
     """End the program. A thread that still computes is not waited for: its round does not count."""
     if any(thread.name == COMPUTING for thread in threading.enumerate()):
