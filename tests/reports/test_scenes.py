@@ -3,6 +3,7 @@
 import io
 import subprocess
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from fova.networks import Shapes, make_actor
 from fova.policy import from_actor
 from fova.reports import film
+from fova.reports.maze import panels_figure
 from fova.reports.records import read_groups
 from fova.reports.scenes import Scene, scene
 from made_runs import make_run
@@ -32,14 +34,12 @@ def picture_of(run):
 
 
 def test_a_maze_shows_the_best_and_the_worst_data_and_the_policy(tmp_path, monkeypatch):
-    drawn = []
     run = make_run(tmp_path / "maze")
     save_policy(run, Shapes(4, 2))
-    original = scene.__globals__["panels_figure"]
-    monkeypatch.setitem(scene.__globals__, "panels_figure", lambda *a: (drawn.append(a), original(*a))[1])
-    picture = picture_of(run)
-    assert picture.png.startswith(b"\x89PNG")
-    ((task, panels),) = drawn
+    draw = Mock(wraps=panels_figure)
+    monkeypatch.setattr("fova.reports.scenes.panels_figure", draw)
+    assert picture_of(run).png.startswith(b"\x89PNG")
+    task, panels = draw.call_args.args
     assert task == "maze2d-umaze"
     assert [title for title, _ in panels] == ["Data of expert-1", "Data of random-1", "The server's policy, fova"]
     assert [len(trajectory) for trajectory in panels[-1][1]] == [301] * 6

@@ -201,7 +201,7 @@ _CLIENT_COLUMNS = (
     "client", "rows", "episodes", "rounds it counted in", "rounds rejected", "rounds missed",
     "return of its data", "score of its data", "return of its own policy",
     "votes for its data", "votes for its own policy", "votes for the global policy",
-    "distance to the server's policy", "weight at the server",
+    "distance from the policy it received", "weight at the server",
 )  # fmt: skip
 
 

@@ -165,23 +165,18 @@ def server_shares(record: Record) -> dict[str, float] | None:
     That is softmax(rate * value) with the algorithm's or the aggregation's rate, or the share of rows.
     """
     clients = record.metrics[-1].get("clients", {}) if record.metrics else {}
-    rate = {"algorithm": record.config.settings.get("value_weight", 0.0), "value": VALUE_RATE}.get(
-        record.run.aggregation
-    )
-    if (
-        record.run.mode != "federated"
-        or not clients
-        or not all("value" in c and "rows" in c for c in clients.values())
-    ):
+    if record.run.mode != "federated" or not clients:
         return None
+    rates = {"algorithm": record.config.settings.get("value_weight", 0.0), "value": VALUE_RATE}
+    rate = rates.get(record.run.aggregation)
     if record.run.aggregation == "size":
-        weights = np.array([client["rows"] for client in clients.values()])
+        log_weights = np.log([client.get("rows", math.nan) for client in clients.values()])
     elif rate:
-        logs = rate * np.array([client["value"] for client in clients.values()])
-        weights = np.exp(logs - logs.max())
+        log_weights = rate * np.array([client.get("value", math.nan) for client in clients.values()])
     else:
         return None
-    return dict(zip(clients, (weights / weights.sum()).tolist()))
+    weights = np.exp(log_weights - log_weights.max())
+    return None if np.isnan(weights).any() else dict(zip(clients, (weights / weights.sum()).tolist()))
 
 
 def _mean(values: Sequence[float]) -> float | None:
