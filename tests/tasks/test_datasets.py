@@ -163,6 +163,8 @@ def test_where_nothing_can_be_written_the_data_is_there_all_the_same(hopper, tmp
     assert len(told) == 1
     assert "hopper/random data was made, but could not be kept" in told[0]
     assert "FOVA_CACHE" in told[0]
+    with pytest.raises(FovaError, match=r"hopper/random data cannot be kept in .*Set FOVA_CACHE"):
+        datasets.ensure(hopper, "random", 50)
 
 
 def test_an_interrupted_writer_leaves_nothing(hopper, monkeypatch):

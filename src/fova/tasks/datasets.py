@@ -82,7 +82,14 @@ def ensure(task: Task, quality: str, rows: int, seed: int = 0, progress: Progres
     there = find(task, quality, seed)
     if there is not None and there.rows >= rows:
         return there
-    return _keep(make_episodes(task, quality, rows, seed, progress), task, quality, seed)
+    episodes = make_episodes(task, quality, rows, seed, progress)
+    try:
+        return _keep(episodes, task, quality, seed)
+    except OSError as error:
+        raise FovaError(
+            f"{task.name}/{quality} data cannot be kept in {store()}: {error}. "
+            "Set FOVA_CACHE to a folder that can be written."
+        ) from error
 
 
 def _can_keep(task: Task) -> bool:
