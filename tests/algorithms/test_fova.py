@@ -7,7 +7,18 @@ import pytest
 
 from algorithms.numpy_fova import as_numpy, losses
 from fova.algorithms import configure
-from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Temperature, descend, replace, target
+from fova.algorithms.base import (
+    ActorCritic,
+    Batch,
+    Broadcast,
+    Data,
+    Learner,
+    Temperature,
+    descend,
+    pack,
+    replace,
+    target,
+)
 from fova.algorithms.fova import (
     BEHAVIOUR,
     GLOBAL,
@@ -16,6 +27,7 @@ from fova.algorithms.fova import (
     Memory,
     awr_loss,
     awr_weight,
+    client_log_weight,
     elected,
     memory_loss,
     soft_maximum,
@@ -174,8 +186,10 @@ def test_step_agrees_with_the_numpy_implementation(variant):
     }
     uniform = jax.random.uniform(k[4], batch.actions.shape, minval=-1.0, maxval=1.0)
     rows = {name: np.asarray(values, np.float64) for name, values in batch._asdict().items()}
+    strengths = algorithm.strengths(learner.extra.log_scale)._asdict()
+    printed = with_fields(algorithm, **{name: float(strength) for name, strength in strengths.items()})
     critic, actor, details = losses(
-        algorithm, algorithm.actor, nets, rows, {n: np.asarray(v) for n, v in actions.items()}, np.asarray(uniform)
+        printed, algorithm.actor, nets, rows, {n: np.asarray(v) for n, v in actions.items()}, np.asarray(uniform)
     )
     assert float(metrics["critic_loss"]) == pytest.approx(critic, rel=2e-4)
     assert float(metrics["actor_loss"]) == pytest.approx(actor, rel=2e-4)
@@ -221,7 +235,7 @@ def test_vote_off_and_awr_off_is_a_plain_conservative_actor_critic_with_cloning(
         return -(2.0 * policy.log_prob(a) + learner.critic(s, policy.sample(k[0])).min(axis=0)).mean()
 
     critic, _ = descend(3e-4, learner.critic, jax.grad(plain_critic_loss)(learner.critic), learner.critic_moments)
-    actor, _ = descend(1e-4, learner.actor, jax.grad(plain_actor_loss)(learner.actor), learner.actor_moments)
+    actor, _ = descend(algorithm.actor_lr, learner.actor, jax.grad(plain_actor_loss)(learner.actor), learner.actor_moments)
     for ours, plain in ((new.critic, critic), (new.actor, actor)):
         jax.tree.map(lambda x, z: np.testing.assert_allclose(x, z, atol=2e-6), ours, plain)
 
@@ -252,5 +266,88 @@ def test_presets_differ_in_every_row_of_the_published_table():
         "beta",
         "actor_layer_norm",
     }
-    assert with_fields(configure("fova", "recommended"), actor="squashed") == equations
+    recommended = configure("fova", "recommended")
+    beyond = {f for f in Fova.__dataclass_fields__ if getattr(equations, f) != getattr(recommended, f)}
+    assert beyond == {"actor", "actor_lr", "weigh", "alpha", "lam", "beta", "server_weights"}
     assert isinstance(equations, ActorCritic)
+
+
+# --- Settings that follow the federation's scale of value ---
+
+
+def test_auto_strengths_by_hand():
+    auto = Fova(alpha="auto", lam="auto", beta="auto", discount=0.9)
+    # S = 50: one step is worth 5
+    assert auto.strengths(jnp.log(50.0)) == pytest.approx((2.5, 50.0, 1.5), rel=1e-5)
+    assert Fova(alpha=7.0, beta="auto", discount=0.9).strengths(jnp.log(50.0)) == pytest.approx((7.0, 5.0, 1.5))
+    assert Fova(alpha=7.0).strengths(None) == (7.0, 5.0, 5.0)
+
+
+def test_a_clients_weight_by_hand_and_nobody_is_silenced():
+    weights = [
+        float(client_log_weight(jnp.array(value), jnp.array(200.0))) for value in (220.0, 180.0, 0.0, -500.0)
+    ]
+    assert weights == pytest.approx([2.0, -2.0, -4.0, -4.0], abs=1e-4)
+
+
+def data_of(rewards, terminals, has_next_action) -> Data:
+    rows = len(rewards)
+    columns = (np.zeros((rows, 3)), np.zeros((rows, 2)), np.array(rewards), np.ones((rows, 3)), np.zeros((rows, 2)))
+    packed = pack(Batch(*columns, np.array(terminals), np.array(has_next_action)))
+    padding = np.full((3, packed.shape[1]), 1e6, np.float32)  # must never count
+    return Data(jnp.asarray(np.concatenate([packed, padding])), jnp.array(rows), SHAPES)
+
+
+def test_the_value_that_data_shows_by_hand():
+    # An episode of three steps that ends, then one of two steps that is cut short before a state worth 8.
+    data = data_of(rewards=[1, 2, 4, 1, 1], terminals=[0, 0, 1, 0, 0], has_next_action=[1, 1, 0, 1, 0])
+    to_go = [1 + 2 / 2 + 4 / 4, 2 + 4 / 2, 4, 1 + (1 + 8 / 2) / 2, 1 + 8 / 2]
+    shown = data.shown_value(0.5, lambda states: 8.0 * states[:, 0], chunk=3)
+    assert float(shown) == pytest.approx(np.mean(to_go))
+
+
+@pytest.mark.parametrize("factor", [0.01, 100.0])
+def test_auto_settings_are_blind_to_the_unit_of_reward(factor):
+    """Rewards and critics times c: the same imitation weights, the same actor, c times the conservative term."""
+    algorithm = Fova(**TINY, alpha="auto", lam="auto", beta="auto", weigh="data")
+    learner, broadcast = different_networks(algorithm, seed=0)
+    learner = replace(learner, extra=replace(learner.extra, log_scale=jnp.log(30.0)))
+
+    def scaled(critic):
+        last = critic.net.last
+        return replace(
+            critic,
+            net=replace(critic.net, last=replace(last, weight=factor * last.weight, bias=factor * last.bias)),
+        )
+
+    larger = replace(
+        learner,
+        critic=scaled(learner.critic),
+        slow_critic=scaled(learner.slow_critic),
+        extra=replace(learner.extra, log_scale=learner.extra.log_scale + jnp.log(factor)),
+    )
+    batch, key = mixed_batch(1), jax.random.key(2)
+    one, metrics = algorithm.step(learner, broadcast, batch, key)
+    other, metrics_of_larger = algorithm.step(
+        larger, broadcast, batch._replace(rewards=factor * batch.rewards), key
+    )
+    assert float(metrics["weight"]) < 0.999
+    assert float(metrics_of_larger["weight"]) == pytest.approx(float(metrics["weight"]), rel=1e-3)
+    assert float(metrics_of_larger["critic_loss"]) == pytest.approx(
+        factor**2 * float(metrics["critic_loss"]), rel=1e-3
+    )
+    for mine, theirs in zip(jax.tree.leaves(one.actor), jax.tree.leaves(other.actor)):
+        np.testing.assert_allclose(mine, theirs, atol=2e-6)
+
+
+def test_the_scale_travels_with_the_parameters_and_only_where_something_needs_it():
+    data = data_of(rewards=[1, 2, 4, 1, 1], terminals=[0, 0, 1, 0, 0], has_next_action=[1, 1, 0, 1, 0])
+    for algorithm, expected in ((Fova(**TINY), False), (Fova(**TINY, server_weights="value"), True)):
+        learner = algorithm.init(jax.random.key(0), SHAPES)
+        _, submission = algorithm.submit(learner, Broadcast(learner.actor, learner.critic), data)
+        assert (submission.parameters.extra is not None) == expected
+    scale = jnp.exp(submission.parameters.extra)
+    q = np.abs(np.asarray(learner.critic(jnp.zeros((1, 3)), jnp.zeros((1, 2)))))
+    assert float(scale) == pytest.approx(max(float(submission.metrics["shown_value"]), q.mean()) + 9 / 5, rel=1e-2)
+    received = algorithm.receive(learner, submission.parameters)
+    assert float(received.extra.log_scale) == float(submission.parameters.extra)

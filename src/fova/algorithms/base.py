@@ -76,6 +76,32 @@ class Data(eqx.Module):
 
         return jax.lax.map(total, starts).sum() / self.length
 
+    def shown_value(
+        self,
+        discount: float,
+        beyond: Callable[[Float[Array, "rows observation"]], Float[Array, " rows"]],
+        chunk: int = 1024,
+    ) -> Float[Array, ""]:
+        """The mean over all rows of the discounted rewards that the data itself shows from there on.
+
+        Where an episode was cut short, `beyond` says what would have followed.
+        """
+        capacity = self.rows.shape[0]
+        rows = self.batch(jnp.arange(capacity))
+        starts = jnp.arange(0, capacity, chunk)
+        next_rows = jnp.minimum(starts[:, None] + jnp.arange(chunk), capacity - 1)
+        after_end = jax.lax.map(lambda part: beyond(rows.next_observations[part]), next_rows).reshape(-1)[:capacity]
+        goes_on = rows.has_next_action > 0
+        own = rows.rewards + jnp.where(goes_on, 0.0, discount * (1.0 - rows.terminals) * after_end)
+        present = jnp.arange(capacity) < self.length
+
+        def earlier(later: Any, here: Any) -> Any:  # x -> gain + keep x, one map after the other
+            (keep_later, gain_later), (keep, gain) = later, here
+            return keep * keep_later, gain + keep * gain_later
+
+        maps = (jnp.where(goes_on & present, discount, 0.0), jnp.where(present, own, 0.0))
+        return jax.lax.associative_scan(earlier, maps, reverse=True)[1].sum() / self.length
+
     def spread(self, size: int) -> Batch:
         """`size` rows spread evenly over the dataset: the same ones every time, no randomness needed."""
         positions = jnp.arange(size, dtype=jnp.float32) / size
@@ -215,8 +241,7 @@ class ActorCritic:
         log_weight = jnp.zeros(())
         if learner.critic is not None:
             metrics["value"] = learner.critic(states, policy.mode()).min(axis=0).mean()
-            if self.value_weight:
-                log_weight = self.value_weight * metrics["value"]
+            log_weight = self.value_weight * metrics["value"]
         return learner, Submission(Broadcast(learner.actor, learner.critic), log_weight, metrics)
 
     def aggregate(self, submissions: Submission) -> Broadcast:

@@ -17,11 +17,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fova.algorithms.base import (
+    MEASURED_STATES,
     ActorCritic,
     Batch,
     Broadcast,
+    Data,
     Learner,
     Metrics,
+    Submission,
     Temperature,
     descend,
     replace,
@@ -31,9 +34,21 @@ from fova.networks import Clipped, GaussianActor, Shapes, Squashed, TwinCritic, 
 
 LOCAL, BEHAVIOUR, GLOBAL = range(3)
 VoteOrder = Literal["min_then_max", "max_then_min"]
+Auto = Literal["auto"]
+
+# What "auto" stands for. S is the federation's scale of value: how large its clients' values are, as the server
+# heard last (`Fova.submit`); one step is worth about (1 - gamma) S. So rewards may be in any unit.
+AUTO_ALPHA = 0.5  # times what one step is worth
+AUTO_BETA = 0.3  # times what one step is worth
+AUTO_LAMBDA = 1.0  # times S: once the critics have learned, imitation and Q pull about equally
+# How much a client counts at the server, where its value decides.
+VALUE_SHARPNESS = 20.0  # a client whose value is a tenth of S lower counts e^-2 as much
+LEAST_LOG_WEIGHT = -4.0  # nobody is silenced: who alone knows a part of the states must be heard, whatever it earns
 
 # With the vote on, a_g is itself a candidate and w stays in (0, 1]. With it off nothing else bounds w.
 MAX_WEIGHT = 100.0
+# Keeps the logarithm finite where all rewards and all Q are 0.
+TINY = 1e-8
 
 
 # --- What a client carries beyond the skeleton ------------------------------------------------------------
@@ -49,6 +64,7 @@ class Memory(eqx.Module):
 class Extra(eqx.Module):
     temperature: Temperature | None
     memory: Memory | None
+    log_scale: Float[Array, ""] | None  # log S, where something needs it; the server's message overwrites it
 
 
 # --- The equations ----------------------------------------------------------------------------------------
@@ -57,6 +73,14 @@ class Extra(eqx.Module):
 class Candidates(NamedTuple):
     actions: Float[Array, "3 batch action"]  # a_l, a_b, a_g
     log_density: Float[Array, "3 batch"]  # under the policy that proposed it; 0 for the data's action
+
+
+class Strengths(NamedTuple):
+    """Alpha, lambda and beta as numbers."""
+
+    alpha: float | Float[Array, ""]
+    lam: float | Float[Array, ""]
+    beta: float | Float[Array, ""]
 
 
 class Vote(NamedTuple):
@@ -109,20 +133,30 @@ def vcql_loss(
     q_data: Float[Array, "2 batch"],
     y: Float[Array, " batch"],
     gap: Float[Array, "2 batch"],
-    alpha: float,
+    alpha: float | Float[Array, ""],
     td_scale: float,
 ) -> Float[Array, ""]:
     """eq. (vcql), both critics added: td_scale E[(Q(s,a) - y)^2] + alpha (E[Q(s,a_v)] - E[Q(s,a)])."""
     return jnp.sum(td_scale * jnp.square(q_data - y).mean(axis=1) + alpha * gap.mean(axis=1))
 
 
-def awr_weight(q: Float[Array, " batch"], v: Float[Array, " batch"], beta: float) -> Float[Array, " batch"]:
+def client_log_weight(value: Float[Array, ""], scale: Float[Array, ""]) -> Float[Array, ""]:
+    """How much a client counts at the server, given its value and the federation's scale of value."""
+    return jnp.maximum(VALUE_SHARPNESS * (value / scale - 1.0), LEAST_LOG_WEIGHT)
+
+
+def awr_weight(
+    q: Float[Array, " batch"], v: Float[Array, " batch"], beta: float | Float[Array, ""]
+) -> Float[Array, " batch"]:
     """w(s) = exp((Q(s, a_g) - V(s)) / beta), with Q(s, a_g) as printed or another candidate's Q."""
     return jnp.minimum(jnp.exp((q - v) / beta), MAX_WEIGHT)
 
 
 def awr_loss(
-    log_prob: Float[Array, " batch"], w: Float[Array, " batch"], q_local: Float[Array, " batch"], lam: float
+    log_prob: Float[Array, " batch"],
+    w: Float[Array, " batch"],
+    q_local: Float[Array, " batch"],
+    lam: float | Float[Array, ""],
 ) -> Float[Array, ""]:
     """eq. (awr), negated: lambda E[w(s) log pi_k(a|s)] + E[Q(s, a_l)] is to be maximised."""
     return -(lam * jnp.mean(w * log_prob) + q_local.mean())
@@ -142,8 +176,15 @@ class Fova(ActorCritic):
 
     name: ClassVar[str] = "fova"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
-        # the default: what works best, as far as is known
-        "recommended": {},
+        # the default: what a study on clients of mixed quality found best (docs/study-mixed-quality.md)
+        "recommended": {
+            "weigh": "data",  # the printed weight depends on the state alone and cannot tell good actions from bad
+            "alpha": "auto",  # printed strengths are in units of reward: one number cannot serve every task
+            "lam": "auto",
+            "beta": "auto",
+            "server_weights": "value",  # a plain mean of an expert's and a beginner's policy is neither
+            "actor_lr": 3e-4,
+        },
         # the paper's text
         "equations": {"actor": "squashed"},
         # the authors' program (which ran 1000 rounds of 100 steps with 5 clients of 10,000 transitions)
@@ -163,12 +204,15 @@ class Fova(ActorCritic):
     actor: Literal["clipped", "squashed"] = "clipped"
     """How the actor turns a state into actions: clipped (Gaussian around a tanh mean, clipped to the bounds) or
     squashed (tanh of a Gaussian, as the authors have it)."""
-    alpha: float = 5.0
-    """Weight of the conservative term of the critics (eq. vcql)."""
-    lam: float = 5.0
-    """Lambda: weight of imitation against the Q term of the actor (eq. awr). 0 leaves the Q term alone."""
-    beta: float = 5.0
-    """Temperature of the imitation weights w (eq. awr), in units of Q. Large means plain behaviour cloning."""
+    alpha: float | Auto = 5.0
+    """Weight of the conservative term of the critics (eq. vcql), in units of reward; auto follows the
+    federation's own scale of values."""
+    lam: float | Auto = 5.0
+    """Lambda: weight of imitation against the Q term of the actor (eq. awr), in units of Q; auto likewise. 0
+    leaves the Q term alone."""
+    beta: float | Auto = 5.0
+    """Temperature of the imitation weights w (eq. awr), in units of Q; auto likewise. Large means plain behaviour
+    cloning."""
     conservative: Literal["vote", "logsumexp"] = "vote"
     """Whose Q the critics push down: the voted action's, or a soft maximum over the votes at s and s' and a
     uniform action."""
@@ -184,6 +228,9 @@ class Fova(ActorCritic):
     """Whose advantage weighs the imitation: the global action's, as printed, or the data action's, as in AWR."""
     imitate: Literal["data", "vote"] = "data"
     """Which action the actor imitates: the one in the data, as printed, or the one that won the vote at s."""
+    server_weights: Literal["plain", "value"] = "plain"
+    """How much clients count at the server: alike, as printed (or as value_weight says), or by the value that their
+    data and critics show, in units of the federation's own; nobody is silenced."""
     vote: bool = True
     """Hold the vote. Without it (ablation) the client's own action wins everywhere."""
     awr: bool = True
@@ -196,7 +243,42 @@ class Fova(ActorCritic):
         learner = super().init(key, shapes)
         temperature = Temperature.start(self.actor_lr) if self.entropy == "auto" else None
         memory = Memory(learner.critic, jnp.zeros(())) if self.continual else None
-        return replace(learner, extra=Extra(temperature, memory))
+        log_scale = jnp.zeros(()) if self.uses_scale else None
+        return replace(learner, extra=Extra(temperature, memory, log_scale))
+
+    @property
+    def uses_scale(self) -> bool:
+        return self.server_weights == "value" or "auto" in (self.alpha, self.lam, self.beta)
+
+    def receive(self, learner: Learner, broadcast: Broadcast) -> Learner:
+        return replace(super().receive(learner, broadcast), extra=replace(learner.extra, log_scale=broadcast.extra))
+
+    def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
+        learner, submission = super().submit(learner, broadcast, data)
+        if not self.uses_scale:
+            return learner, submission
+        # --- The client's value: the larger of what its data shows and what its critics see in its policy ---
+        shown = data.shown_value(self.discount, lambda s: learner.critic(s, learner.actor(s).mode()).min(axis=0))
+        value = jnp.maximum(submission.metrics["value"], shown)
+        log_weight = submission.log_weight
+        if self.server_weights == "value":
+            log_weight = client_log_weight(value, jnp.exp(learner.extra.log_scale))
+        # --- Its part of the federation's scale of value; logarithms, so that it is as small as a parameter ---
+        rows = data.spread(MEASURED_STATES)
+        q = learner.critic(rows.observations, rows.actions)
+        log_scale = jnp.log(jnp.maximum(jnp.abs(q).mean(), jnp.abs(shown)) + jnp.abs(rows.rewards).mean() + TINY)
+        metrics = submission.metrics | {"shown_value": shown, "log_weight": log_weight}
+        return learner, Submission(replace(submission.parameters, extra=log_scale), log_weight, metrics)
+
+    def strengths(self, log_scale: Float[Array, ""] | None) -> Strengths:
+        """The three strengths of the equations; those that are "auto" follow the federation's value scale."""
+        scale = 1.0 if log_scale is None else jnp.exp(log_scale)
+        one_step = (1.0 - self.discount) * scale
+        return Strengths(
+            alpha=AUTO_ALPHA * one_step if self.alpha == "auto" else self.alpha,
+            lam=AUTO_LAMBDA * scale if self.lam == "auto" else self.lam,
+            beta=AUTO_BETA * one_step if self.beta == "auto" else self.beta,
+        )
 
     def data_changed(self, learner: Learner) -> Learner:
         if learner.extra.memory is None:
@@ -214,6 +296,7 @@ class Fova(ActorCritic):
         s, a, next_s = batch.observations, batch.actions, batch.next_observations
         local_key, global_key, next_local_key, next_global_key, uniform_key = jax.random.split(key, 5)
         temperature, memory = learner.extra.temperature, learner.extra.memory
+        alpha, lam, beta = self.strengths(learner.extra.log_scale)
 
         # --- Candidates at s and at s' ---
         here = candidates(learner.actor(s), a, broadcast.actor(s), local_key, global_key)
@@ -245,7 +328,7 @@ class Fova(ActorCritic):
             q = critic(s, here.actions)
             q_data = q[:, BEHAVIOUR]
             gap = pushed_down(critic, q) - q_data
-            loss = vcql_loss(q_data, y, gap, self.alpha, self.td_scale)
+            loss = vcql_loss(q_data, y, gap, alpha, self.td_scale)
             if memory is not None:
                 loss += self.continual * memory.valid * memory_loss(q_data, memory.critic(s, a))
             return loss, (q, gap)
@@ -258,13 +341,13 @@ class Fova(ActorCritic):
         judged = q if self.advantage_from == "current" else learner.slow_critic(s, here.actions)
         here_vote = vote(judged, ballot, self.vote_order)
         weighed = judged[:, GLOBAL if self.weigh == "global" else BEHAVIOUR].min(axis=0)
-        w = awr_weight(weighed, here_vote.value, self.beta) if self.awr else jnp.ones_like(weighed)
+        w = awr_weight(weighed, here_vote.value, beta) if self.awr else jnp.ones_like(weighed)
         imitated = a if self.imitate == "data" else chosen(here.actions, here_vote.winner[:1])[0]
 
         def actor_loss(actor: GaussianActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
             policy = actor(s)
             a_l, log_prob = policy.sample_with_log_prob(local_key)  # the candidate again, now with its gradient
-            loss = awr_loss(policy.log_prob(imitated), w, learner.critic(s, a_l).min(axis=0), self.lam)
+            loss = awr_loss(policy.log_prob(imitated), w, learner.critic(s, a_l).min(axis=0), lam)
             if temperature is not None:
                 loss += jnp.exp(temperature.log) * log_prob.mean()
             return loss, log_prob
@@ -291,5 +374,5 @@ class Fova(ActorCritic):
             "critic_loss": critic_objective,
             "actor_loss": actor_objective,
         }
-        extra = Extra(temperature, memory)
+        extra = Extra(temperature, memory, learner.extra.log_scale)
         return Learner(actor, critic, slow_critic, actor_moments, critic_moments, extra), metrics

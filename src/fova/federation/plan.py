@@ -114,20 +114,15 @@ class Plan:
 
     def first_learner(self) -> tuple[Any, Any]:
         """What every client starts from, and the first broadcast."""
-        return rounds.first_message(self.algorithm, self.shapes, rounds.init_key(self.root_key), self._no_data())
+        return rounds.first_message(self.algorithm, self.shapes, rounds.init_key(self.root_key))
 
     def submission_like(self) -> Submission:
         """The shape of what a client sends, without computing anything: names, shapes and kinds of all numbers."""
         learner, broadcast = jax.eval_shape(self.first_learner)
-        data = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], self._no_data()))
+        data = jax.eval_shape(lambda: rounds.no_data(self.shapes))
         key = jax.eval_shape(lambda: self.root_key)
         work = partial(client_work, self.algorithm, self.envelope, self.run.local_steps)
         return jax.eval_shape(work, learner, broadcast, data, key, key)[1]
-
-    def _no_data(self) -> Data:
-        """One made-up row of one client: what a first broadcast says does not depend on data."""
-        width = 2 * (self.shapes.observation + self.shapes.action) + 3
-        return Data(jnp.zeros((1, 1, width)), jnp.ones(1, jnp.int32), self.shapes)
 
     def data_of(self, prepared: Transitions) -> Data:
         """A client's prepared data on the device."""

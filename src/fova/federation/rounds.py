@@ -81,12 +81,18 @@ def local_round(
 
 
 @partial(jax.jit, static_argnames=("algorithm", "shapes"))
-def first_message(algorithm: Any, shapes: Shapes, key: PRNGKeyArray, data: Data) -> tuple[Any, Any]:
-    """A fresh learner, and the broadcast of a server that has only ever heard of it."""
+def first_message(algorithm: Any, shapes: Shapes, key: PRNGKeyArray) -> tuple[Any, Any]:
+    """A fresh learner, and the broadcast of a server that has only ever heard of it and of no data."""
     learner = algorithm.init(key, shapes)
-    alone = jax.tree.map(lambda leaf: leaf[None], learner)
+    alone, data = (jax.tree.map(lambda leaf: leaf[None], tree) for tree in (learner, no_data(shapes)))
     _, submission = jax.vmap(algorithm.submit, (0, None, 0))(alone, learner, data)
     return learner, algorithm.aggregate(submission)
+
+
+def no_data(shapes: Shapes) -> Data:
+    """One made-up row of zeros."""
+    width = 2 * (shapes.observation + shapes.action) + 3
+    return Data(jnp.zeros((1, width)), jnp.ones((), jnp.int32), shapes)
 
 
 def open_all(envelope: Envelope, sent: Submission, broadcast: Any, own: int | None = None) -> Submission:

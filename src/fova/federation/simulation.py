@@ -106,7 +106,7 @@ class Simulation:
     def start(self) -> State:
         """The state before the first round: every client has the same networks."""
         key = rounds.init_key(self._key)
-        learner, broadcast = rounds.first_message(self.algorithm, self.shapes, key, self._stacked((0,)))
+        learner, broadcast = rounds.first_message(self.algorithm, self.shapes, key)
         clients = len(self.names)
         learners, broadcasts = (
             jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], clients, axis=0), tree)
