@@ -1,10 +1,10 @@
 import json
 
 import pytest
-from made_runs import make_run
 
 from fova.reports import series
 from fova.reports.records import read_groups
+from made_runs import make_run
 
 
 def test_a_curve_over_seeds_has_the_mean_and_the_interval(tmp_path):
@@ -62,3 +62,8 @@ def test_the_servers_weights_need_a_rule_that_the_log_tells(tmp_path):
     )
     shares = series.server_shares(read_groups([by_value])[0].first)
     assert shares == pytest.approx({"expert-1": 0.6457, "random-1": 0.3543}, abs=1e-4)
+    logged = make_run(tmp_path / "logged", rounds=1)
+    text = (logged / "metrics.jsonl").read_text().replace('"weight": 0.5', '"log_weight": -1.0', 1)
+    (logged / "metrics.jsonl").write_text(text.replace('"weight": 0.5', '"log_weight": 0.0', 1))
+    shares = series.server_shares(read_groups([logged])[0].first)
+    assert shares == pytest.approx({"expert-1": 0.2689, "random-1": 0.7311}, abs=1e-4)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fova.evaluation.statistics import bootstrap_mean
 from fova.reports.palette import VOTERS
@@ -160,23 +161,23 @@ def _votes_at(group: Group, client: str) -> Votes | None:
 
 
 def server_shares(record: Record) -> dict[str, float] | None:
-    """How much each client counted at the server in the last round, where the rule can be told from the log.
-
-    That is softmax(rate * value) with the algorithm's or the aggregation's rate, or the share of rows.
-    """
+    """How much each client counted at the server in the last round; None where the log does not tell."""
     clients = record.metrics[-1].get("clients", {}) if record.metrics else {}
     if record.run.mode != "federated" or not clients:
         return None
-    rates = {"algorithm": record.config.settings.get("value_weight", 0.0), "value": VALUE_RATE}
-    rate = rates.get(record.run.aggregation)
-    if record.run.aggregation == "size":
-        log_weights = np.log([client.get("rows", math.nan) for client in clients.values()])
-    elif rate:
-        log_weights = rate * np.array([client.get("value", math.nan) for client in clients.values()])
-    else:
+
+    def logged(name: str) -> NDArray[np.float64]:
+        return np.array([client.get(name, math.nan) for client in clients.values()], np.float64)
+
+    by_the_algorithm = logged("log_weight")
+    if np.isnan(by_the_algorithm).any():  # not logged by most: then only a rate on the value says more than "alike"
+        by_the_algorithm = (record.config.settings.get("value_weight") or math.nan) * logged("value")
+    rules = {"algorithm": by_the_algorithm, "value": VALUE_RATE * logged("value"), "size": np.log(logged("rows"))}
+    log_weights = rules.get(record.run.aggregation)
+    if log_weights is None or np.isnan(log_weights).any():
         return None
     weights = np.exp(log_weights - log_weights.max())
-    return None if np.isnan(weights).any() else dict(zip(clients, (weights / weights.sum()).tolist()))
+    return dict(zip(clients, (weights / weights.sum()).tolist()))
 
 
 def _mean(values: Sequence[float]) -> float | None:
