@@ -1,0 +1,70 @@
+"""Our own study of clients of mixed quality, beyond the paper's figures: is FOVA the best, and why. Data only.
+
+Every algorithm gets the same networks, minibatches, learning rates and gradient steps. The baselines stand with and
+without LayerNorm in their critics: they were published without, and need it on data this small.
+"""
+
+from fova.experiments.specifications import Case, Entry, Scale, Variant
+
+SMALL = Scale(
+    "small",
+    seeds=3,
+    run={"rounds": 50, "local_steps": 100, "evaluate_every": 10, "episodes": 10, "final_episodes": 20},
+    settings={"hidden": (128, 128), "batch_size": 128, "actor_lr": 3e-4, "critic_lr": 3e-4},
+)
+QUICK = Scale(
+    "quick",
+    seeds=1,
+    run={"rounds": 2, "local_steps": 4, "evaluate_every": 1, "episodes": 1, "final_episodes": 1},
+    settings={"hidden": (16,), "batch_size": 16},
+    most_rows=300,
+    most_cases=2,
+)
+SCALES = {scale.name: scale for scale in (QUICK, SMALL)}
+
+RECOMMENDED = Variant("fova", "fova")
+EQUATIONS = Variant("fova (equations)", "fova", preset="equations")
+BASELINES = (
+    Variant("fedora", "fedora", preset="layer-norm"),
+    Variant("fedora (published)", "fedora"),
+    Variant("fed-td3bc", "fed-td3bc", preset="layer-norm"),
+    Variant("fed-bc", "fed-bc"),
+)
+
+MIXED = tuple(
+    Case(f"{task} expert + {low}", task, ("expert", "expert", low, low), 5_000)
+    for low in ("random", "medium")
+    for task in ("hopper", "halfcheetah", "walker2d")
+)
+# Each client knows one half of the way and the far half is never paid: to listen to the best alone is to be lost.
+COMPLEMENTARY = Case("maze2d-umaze near + far", "maze2d-umaze", ("near", "near", "far", "far"), 5_000)
+
+# What separates the printed method from the recommended one, taken away one at a time.
+CHANGES = (
+    RECOMMENDED,
+    Variant("without data-action weight", "fova", settings={"weigh": "global"}),
+    Variant("without auto alpha", "fova", settings={"alpha": 5.0}),
+    Variant("without auto lambda", "fova", settings={"lam": 5.0}),
+    Variant("without auto beta", "fova", settings={"beta": 5.0}),
+    Variant("without value weights", "fova", settings={"server_weights": "plain"}),
+    Variant("with the squashed Gaussian", "fova", settings={"actor": "squashed"}),
+    EQUATIONS,
+    Variant("fova (released)", "fova", preset="released"),
+)
+
+ENTRIES = (
+    Entry(
+        "mixed-quality",
+        "Clients of mixed quality: FOVA and the baselines in a fair fight",
+        (*MIXED, COMPLEMENTARY),
+        (RECOMMENDED, *BASELINES),
+        SCALES,
+    ),
+    Entry(
+        "mixed-quality-changes",
+        "What each change to the printed method is worth",
+        MIXED[:2],
+        CHANGES,
+        SCALES,
+    ),
+)
