@@ -151,5 +151,27 @@ def test_twin_critics_score_a_stack_as_they_score_each():
     assert float(jnp.abs(stacked[0] - stacked[1]).max()) > 1e-3, "the twins must differ"
 
 
+def test_a_kept_forward_pass_gives_the_same_values_and_gradients_without_a_product():
+    critic = TwinCritic(jax.random.key(0), SHAPES, (8, 8))
+    states, actions = jnp.ones((5, 3)), jax.random.normal(jax.random.key(1), (4, 5, 2))
+    kept = critic.keep(states, actions)
+    pick = jnp.array(
+        [2, 0]
+    )  # the first critic's gradient is wanted at the third candidate, the second's at the first
+    own = actions[pick]
+    own_kept = [products[jnp.arange(2), pick] for products in kept]
+
+    def fresh(critic, own):
+        return jnp.sum(jnp.sin(critic.each(states, own)))
+
+    def again(critic, own):
+        return jnp.sum(jnp.sin(critic.again(states, own, own_kept)))
+
+    expected, found = (jax.value_and_grad(f, argnums=(0, 1))(critic, own) for f in (fresh, again))
+    jax.tree.map(lambda e, f: np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-6), expected, found)
+    assert "dot_general" in str(jax.make_jaxpr(fresh)(critic, own))
+    assert "dot_general" not in str(jax.make_jaxpr(again)(critic, own))
+
+
 def test_polyak_by_hand():
     assert polyak({"a": jnp.array(1.0)}, {"a": jnp.array(3.0)}, 0.25)["a"] == 1.5

@@ -16,6 +16,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 T = TypeVar("T")
 Initialisation = Literal["orthogonal", "fan_in"]
 ActorKind = Literal["clipped", "squashed", "deterministic"]
+# What a forward pass leaves behind, one array per layer; see `MLP.keep`.
+Products = list[Float[Array, "*stack batch width"]]
 
 LOG_STD_RANGE = (-5.0, 2.0)
 # The largest |action| whose tanh-inverse is taken: beyond it float32 has no finite answer.
@@ -55,6 +57,37 @@ class Linear(eqx.Module):
 
     def __call__(self, x: Float[Array, "batch inputs"]) -> Float[Array, "batch outputs"]:
         return x @ self.weight + self.bias
+
+    def again(
+        self, x: Float[Array, "batch inputs"], product: Float[Array, "batch outputs"]
+    ) -> Float[Array, "batch outputs"]:
+        """What `self(x)` gave before: nothing is multiplied, yet gradients flow as if it had been."""
+        return known_product(self.weight, self.bias, x, product)
+
+
+@jax.custom_vjp
+def known_product(
+    weight: Float[Array, "inputs outputs"],
+    bias: Float[Array, " outputs"],
+    x: Float[Array, "batch inputs"],
+    product: Float[Array, "batch outputs"],
+) -> Float[Array, "batch outputs"]:
+    """x @ weight + bias, given its value."""
+    return product
+
+
+def _known_product_forward(
+    weight: Array, bias: Array, x: Array, product: Array
+) -> tuple[Array, tuple[Array, Array]]:
+    return product, (weight, x)
+
+
+def _known_product_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array, Array, None]:
+    weight, x = kept
+    return x.T @ slope, slope.sum(axis=0), slope @ weight.T, None
+
+
+known_product.defvjp(_known_product_forward, _known_product_backward)
 
 
 class LayerNorm(eqx.Module):
@@ -99,12 +132,24 @@ class MLP(eqx.Module):
         self.last = Linear(keys[-1], widths[-1], outputs, initialisation, gain=last_gain)
 
     def __call__(self, x: Float[Array, "batch inputs"]) -> Float[Array, "batch outputs"]:
+        return self.keep(x)[-1]
+
+    def keep(self, x: Float[Array, "batch inputs"]) -> Products:
+        """The product of every layer, the output last: with them `again` needs no second forward pass."""
+        products = []
         for i, layer in enumerate(self.layers):
-            x = layer(x)
-            if self.norms:
-                x = self.norms[i](x)
-            x = jax.nn.relu(x)
-        return self.last(x)
+            products.append(layer(x))
+            x = self._activation(i, products[-1])
+        return [*products, self.last(x)]
+
+    def again(self, x: Float[Array, "batch inputs"], products: Products) -> Float[Array, "batch outputs"]:
+        """The output that `keep(x)` ended with, for its gradient: a backward pass costs what it always does."""
+        for i, layer in enumerate(self.layers):
+            x = self._activation(i, layer.again(x, products[i]))
+        return self.last.again(x, products[-1])
+
+    def _activation(self, i: int, x: Float[Array, "batch width"]) -> Float[Array, "batch width"]:
+        return jax.nn.relu(self.norms[i](x) if self.norms else x)
 
 
 # --- Action distributions ---------------------------------------------------------------------------------
@@ -194,7 +239,11 @@ class GaussianActor(eqx.Module):
     kind: Literal["squashed", "clipped"] = eqx.field(static=True)
 
     def __call__(self, observation: Float[Array, "batch observation"]) -> Squashed | Clipped:
-        mean, log_std = jnp.split(self.net(observation), 2, axis=-1)
+        return self.distribution(self.net(observation))
+
+    def distribution(self, output: Float[Array, "batch parameters"]) -> Squashed | Clipped:
+        """The action distribution that the network's output stands for."""
+        mean, log_std = jnp.split(output, 2, axis=-1)
         log_std = jnp.clip(log_std, *LOG_STD_RANGE)
         return Squashed(mean, log_std) if self.kind == "squashed" else Clipped(jnp.tanh(mean), log_std)
 
@@ -247,8 +296,31 @@ class TwinCritic(eqx.Module):
         self, observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
     ) -> Float[Array, "2 *stack batch"]:
         """Q1 and Q2 of each action at its observation; a stack of candidates per state is scored in one call."""
+        return self.keep(observation, action)[-1][..., 0]
+
+    def keep(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
+    ) -> Products:
+        """Every layer's products, [2, *stack, batch, width] each, Q last: `again` takes gradients from them."""
         rows = state_action_rows(observation, action)
-        return jax.vmap(lambda net: net(rows)[..., 0])(self.net).reshape(2, *action.shape[:-1])
+        products = jax.vmap(lambda net: net.keep(rows))(self.net)
+        return [product.reshape(2, *action.shape[:-1], product.shape[-1]) for product in products]
+
+    def again(
+        self,
+        observation: Float[Array, "batch observation"],
+        action: Float[Array, "2 *stack batch action"],
+        products: Products,
+    ) -> Float[Array, "2 *stack batch"]:
+        """The Q that `keep` found for these actions, or for some of them, each critic its own; for the gradient."""
+
+        def score(
+            net: MLP, own: Float[Array, "*stack batch action"], kept: Products
+        ) -> Float[Array, "*stack batch"]:
+            flat = [product.reshape(-1, product.shape[-1]) for product in kept]
+            return net.again(state_action_rows(observation, own), flat)[..., 0].reshape(own.shape[:-1])
+
+        return jax.vmap(score)(self.net, action, products)
 
     def each(
         self, observation: Float[Array, "batch observation"], action: Float[Array, "2 *stack batch action"]
