@@ -6,11 +6,10 @@ python benchmarks/growth.py CLIENTS ROWS WIDTH STEPS COHORT      one size; print
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from turns import spread
+from turns import now, spread
 
 WIDTH, ROWS, COHORT = 128, 1000, 16
 SIZES = (1, 4, 16, 64, 256, 1000)
@@ -39,10 +38,10 @@ def measure(clients: int, rows: int, width: int, steps: int, cohort: int) -> dic
     carried = sum(leaf.nbytes for leaf in jax.tree.leaves(state.learners))
     milliseconds = []
     for _ in range(1 + (ROUNDS if clients < MANY else 1)):
-        began = time.perf_counter()
+        began = now()
         state, _ = simulation.round(state)
         jax.block_until_ready(state.broadcast)
-        milliseconds.append(1e3 * (time.perf_counter() - began) / (clients * steps))
+        milliseconds.append(1e3 * (now() - began) / (clients * steps))
     return {
         "clients": clients,
         "rows_each": rows,

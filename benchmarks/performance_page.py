@@ -30,8 +30,10 @@ def fill(results: dict[str, Any]) -> None:
 
 
 def _measured_on(machine: dict[str, Any]) -> str:
+    cores = "1 core" if machine["cores"] == 1 else f"{machine['cores']} cores"
+    busy = ", processor time, because the machine was busy" if machine["clock"] == "processor" else ""
     return (
-        f"*{machine['processor']}, {machine['cores']} cores, jax {machine['packages']['jax']}; "
+        f"*{machine['processor']}, {cores}{busy}, jax {machine['packages']['jax']}; "
         f"load of the machine before this section: {machine['load_before'][0]:.1f}.*"
     )
 

@@ -1,14 +1,13 @@
 """Playing policies against a plain loop, and reading data files. Called by `bench.py`."""
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from step_speed import made_up
-from turns import Timer, ratios, seconds_of, spread, take_turns
+from turns import Timer, now, ratios, seconds_of, spread, take_turns
 
 from fova import algorithms
 from fova.data.npz import save_npz
@@ -29,9 +28,9 @@ def playing(task_name: str, turns: int) -> dict[str, Any]:
     policies = {f"policy-{i}": untrained(task, seed=i) for i in range(POLICIES)}
 
     def together() -> float:
-        began = time.perf_counter()
+        began = now()
         played = play(policies, task, EPISODES)
-        return (time.perf_counter() - began) / sum(int(rollouts.lengths.sum()) for rollouts in played.values())
+        return (now() - began) / sum(int(rollouts.lengths.sum()) for rollouts in played.values())
 
     seconds = take_turns({"together": together, "plain loop": plain_loop(task, policies["policy-0"])}, turns)
     return {name: spread([1 / s for s in values]) for name, values in seconds.items()} | {
@@ -55,13 +54,13 @@ def plain_loop(task: Task, policy: Policy) -> Timer:
     environment = task.make()
 
     def timer() -> float:
-        began = time.perf_counter()
+        began = now()
         observation, _ = environment.reset(seed=0)
         for _ in range(PLAIN_STEPS):
             observation, _, terminated, truncated, _ = environment.step(policy(observation))
             if terminated or truncated:
                 observation, _ = environment.reset()
-        return (time.perf_counter() - began) / PLAIN_STEPS
+        return (now() - began) / PLAIN_STEPS
 
     return timer
 

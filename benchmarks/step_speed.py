@@ -4,7 +4,6 @@ Everything is measured through `Simulation.round`, as a user meets it. Called by
 """
 
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from necessary_work import Product, flops, fova_step
-from turns import Timer, ratios, seconds_of, spread, take_turns
+from turns import Timer, now, ratios, seconds_of, spread, take_turns
 
 from fova import algorithms
 from fova.algorithms.base import Broadcast, unpack
@@ -70,10 +69,10 @@ def round_timer(setting: Setting, algorithm: str = "fova", **settings: Any) -> T
 
     def timer() -> float:
         nonlocal state
-        began = time.perf_counter()
+        began = now()
         state, _ = simulation.round(state)
         jax.block_until_ready(state.broadcast)
-        return (time.perf_counter() - began) / (CLIENTS * setting.steps)
+        return (now() - began) / (CLIENTS * setting.steps)
 
     return timer
 

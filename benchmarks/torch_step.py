@@ -1,16 +1,16 @@
 """FOVA's step in plain PyTorch: what one would write from the paper's equations, one client after another.
 
-Run by `step_speed.py` in an interpreter that has torch; fova is not needed here. Every line on the standard
+Run by `step_speed.py` in an interpreter that has torch; fova is not needed there. Every line on the standard
 input asks for a turn of so many steps of every client; the answer is the seconds it took.
 
     python benchmarks/torch_step.py OBSERVATION ACTION WIDTH LAYERS BATCH CLIENTS
 """
 
 import sys
-import time
 
 import torch
 from torch import nn
+from turns import now
 
 ALPHA, LAM, BETA, GAMMA, TAU = 5.0, 5.0, 5.0, 0.99, 0.005
 ROWS = 5000
@@ -115,11 +115,11 @@ def main() -> None:
     clients = [Client(observation, action, width, layers, batch) for _ in range(count)]
     print(torch.__version__, flush=True)
     for line in sys.stdin:
-        began = time.perf_counter()
+        began = now()
         for client in clients:
             for _ in range(int(line)):
                 client.step()
-        print(time.perf_counter() - began, flush=True)
+        print(now() - began, flush=True)
 
 
 if __name__ == "__main__":
