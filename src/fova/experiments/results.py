@@ -185,7 +185,8 @@ def _not_default(config: Config) -> dict[str, Any]:
 
 
 def _clients(config: Config, facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    data = {spec.name: spec.data for spec in complete(config.clients)}
+    in_turn = ", ".join(config.run.data_sequence)
+    data = {spec.name: in_turn or spec.data for spec in complete(config.clients)}
     return {name: {"data": data.get(name, name), **about} for name, about in facts.items()}
 
 

@@ -116,10 +116,12 @@ class _Worker:
 
     @staticmethod
     def _listen(name: str, lines: IO[str], told: "queue.Queue[Any]") -> None:
-        for line in lines:
-            with suppress(ValueError):  # not every library keeps standard output to itself
-                told.put((name, json.loads(line)))
-        told.put((name, None))
+        try:
+            for line in lines:
+                if line.startswith('["'):  # not every library keeps standard output to itself
+                    told.put((name, json.loads(line)))
+        finally:
+            told.put((name, None))
 
     def why(self) -> str:
         """What went wrong, in its own words or the last ones of its log."""
@@ -139,6 +141,7 @@ class _Runner:
         self.outcome = Outcome([name for name, _ in runs if there[name] == "finished"])
         self.workers: dict[str, _Worker] = {}
         self.told: queue.Queue[Any] = queue.Queue()
+        self.stopping = False
         display.begin({name: (gradient_steps(config), config.run.rounds) for name, config in runs}, there)
 
     def go(self, jobs: int) -> Outcome:
@@ -175,7 +178,7 @@ class _Runner:
                 self.display.note(name, words)
             case ["finished", played]:
                 self.display.played(name, played)
-            case ["failed" | "stopped", str(message)]:
+            case ["failed", str(message)]:
                 self.workers[name].message = message
 
     def _ended(self, name: str) -> None:
@@ -184,12 +187,13 @@ class _Runner:
             self.outcome.finished.append(name)
             worker.log.unlink()
             self.display.finished(name)
-        else:
+        elif not self.stopping:
             self.outcome.failures[name] = worker.why()
             self.display.failed(name, self.outcome.failures[name])
 
     def _stop(self) -> None:
         """Let every worker end its round and save; a second Ctrl-C does not wait for that."""
+        self.stopping = True
         self.waiting.clear()
         for worker in self.workers.values():
             worker.process.send_signal(signal.SIGTERM)

@@ -49,7 +49,7 @@ def main(directory: Path, config_file: Path) -> None:
         else:
             training.start(load_config(config_file), directory, Told())
     except FovaError as error:
-        tell("stopped" if isinstance(error, training.Interrupted) else "failed", str(error))
+        tell("failed", str(error))
         sys.exit(1)
     tell("finished", RunDirectory(directory).read_json("result.json").get("server"))
 
