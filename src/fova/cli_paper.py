@@ -1,4 +1,4 @@
-"""`fova paper`: the paper's tables and figures as commands. Wiring only."""
+"""`fova paper`: the paper's tables and figures, and our own studies, as commands. Wiring only."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fova.errors import FovaError
-from fova.experiments import cost, paper
+from fova.experiments import catalogue, cost, paper
 from fova.experiments.conduct import conduct
 from fova.experiments.runner import cores
-from fova.experiments.specifications import Entry, Scale
+from fova.experiments.specifications import Entry
 from fova.flags import parse
 from fova.reports.paper_tables import tables
 from fova.reports.progress import spoken_seconds
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
             raise FovaError(f"--list shows all experiments; leave out {options.name!r} or --list.")
         show_list(console)
     else:
-        run(paper.get(options.name), options, console)
+        run(catalogue.get(options.name), options, console)
 
 
 def run(entry: Entry, options: PaperOptions, console: Console) -> None:
@@ -69,13 +69,13 @@ def run(entry: Entry, options: PaperOptions, console: Console) -> None:
 
 def show_list(console: Console) -> None:
     """Every entry with its runs and an estimate of its time at each scale, on all cores."""
-    for scale in paper.SCALES.values():
+    for scale in (scale for entry in catalogue.ENTRIES for scale in entry.scales.values()):
         if cost.speed_of(scale) is None:
-            console.print(f"... measuring this machine at scale {scale.name}, once")
+            console.print(f"... measuring this machine with the networks of scale {scale.name}, once")
             cost.measure(scale)
     workers = cores()
     table = Table(
-        title="the paper's experiments",
+        title="experiments",
         caption=(
             f"Time: an estimate from a short measured run of FOVA, for {workers} runs at a time; making new data "
             "comes on top. fova paper NAME --scale SCALE runs one."
@@ -85,12 +85,18 @@ def show_list(console: Console) -> None:
     table.add_column("what", overflow="fold")
     for name in paper.SCALES:
         table.add_column(f"{name}: runs, time", justify="right")
-    for entry in paper.ENTRIES:
-        table.add_row(entry.name, entry.title, *(_spoken(entry, scale, workers) for scale in entry.scales.values()))
+    for group, entries in catalogue.GROUPS.items():
+        table.add_row(f"[bold]{group}")
+        for entry in entries:
+            table.add_row(entry.name, entry.title, *(_spoken(entry, name, workers) for name in paper.SCALES))
+        table.add_section()
     console.print(table)
 
 
-def _spoken(entry: Entry, scale: Scale, workers: int) -> str:
+def _spoken(entry: Entry, scale_name: str, workers: int) -> str:
+    if scale_name not in entry.scales:
+        return ""
+    scale = entry.scales[scale_name]
     speed = cost.speed_of(scale)
     assert speed is not None
     runs = entry.runs(scale)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from fova.experiments import cost, paper
+from fova.experiments import catalogue, cost, paper
 from fova.experiments.cost import Speed
 from fova.reports.paper_tables import paper_figures
 
@@ -19,7 +19,7 @@ def test_every_experiment_of_the_paper_has_an_entry():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_entry_can_be_planned_at_every_scale(name):
-    entry = paper.get(name)
+    entry = catalogue.get(name)
     quick, small, full = (entry.runs(scale) for scale in entry.scales.values())
     assert 0 < len(quick) <= 12
     assert len(small) * 5 == len(full) * 3  # the same cases and lines with 3 and 5 seeds
@@ -28,27 +28,27 @@ def test_every_entry_can_be_planned_at_every_scale(name):
 
 
 def test_the_rows_of_the_comparison_are_the_papers():
-    entry = paper.get("compare")
+    entry = catalogue.get("compare")
     assert {case.paper for case in entry.cases} == set(paper_figures()["compare"])
     assert {line.paper for line in entry.variants} == {"fova", "fedora", "drpo", "cql-fl", "fed-td3bc"}
 
 
 def test_settings_that_the_paper_states():
-    sizes = {case.at for case in paper.get("size").cases}
+    sizes = {case.at for case in catalogue.get("size").cases}
     assert (min(sizes), max(sizes)) == (1_000, 50_000)
-    assert [case.at for case in paper.get("clients").cases] == [2, 4, 6, 8, 10]
-    assert all(case.settings["beta"] == 1.0 for case in paper.get("lambda").cases)
-    assert all(case.settings["lam"] == 1.0 for case in paper.get("beta").cases)
-    mixed = paper.get("mixed-or-uniform").cases[0]
+    assert [case.at for case in catalogue.get("clients").cases] == [2, 4, 6, 8, 10]
+    assert all(case.settings["beta"] == 1.0 for case in catalogue.get("lambda").cases)
+    assert all(case.settings["lam"] == 1.0 for case in catalogue.get("beta").cases)
+    mixed = catalogue.get("mixed-or-uniform").cases[0]
     assert (mixed.clients, mixed.size) == (("medium", "medium", "expert", "expert"), 3_000)
-    (run, *_) = paper.get("continual").runs(paper.get("continual").scale("full"))
+    (run, *_) = catalogue.get("continual").runs(catalogue.get("continual").scale("full"))
     assert run.config.run.data_sequence == (
         "random", "random", "expert", "expert", "medium-replay", "medium-replay", "medium", "medium",
     )  # fmt: skip
 
 
 def test_the_estimate_by_hand():
-    run = paper.get("server-or-clients").runs(paper.SMALL)[0]
+    run = catalogue.get("server-or-clients").runs(paper.SMALL)[0]
     training = 60 * 100 * 4 * 0.01  # rounds, local steps, clients
     # before training and every 5 of 60 rounds, 5 episodes of server and 4 clients; 20 of each at the end
     playing = (13 * 5 * 5 + 20 * 5) * 1000 * 0.001
@@ -64,7 +64,7 @@ def test_the_list_shows_every_entry_and_says_it_is_an_estimate(fova_command, tmp
     (tmp_path / "cache/speed.json").write_text(json.dumps(speeds))
     code, out, err = fova_command("paper", "--list")
     assert (code, err) == (0, "")
-    assert all(name in out for name in NAMES)
+    assert all(entry.name in out for entry in catalogue.ENTRIES)
     assert "an estimate" in out
 
 
@@ -79,7 +79,7 @@ def test_a_dry_run_prints_the_plan(fova_command, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [entry.name for entry in catalogue.ENTRIES])
 def test_every_entry_runs_at_quick(fova_command, tmp_path, name):
     code, out, err = fova_command("paper", name, "--scale", "quick", "--plain")
     assert (code, err) == (0, "")

@@ -8,7 +8,6 @@ authors' program. `small` is a reduced one that two cores can do; `quick` only s
 from dataclasses import replace
 
 from fova.clients import ClientSpec
-from fova.errors import unknown
 from fova.experiments.specifications import Case, Entry, Scale, Variant
 
 # --- Scales ---------------------------------------------------------------------------------------------
@@ -274,11 +273,3 @@ ENTRIES = (
         source="figure 'moti-incon'",
     ),
 )
-
-
-def get(name: str) -> Entry:
-    """The entry of that name, or an error that lists the names there are."""
-    by_name = {entry.name: entry for entry in ENTRIES}
-    if name not in by_name:
-        raise unknown("experiment", name, by_name, "See: fova paper --list")
-    return by_name[name]
