@@ -81,13 +81,14 @@ class WithPoison:
         return Member(honest, member.attack), metrics
 
     def submit(self, member: Member, broadcast: Any, data: Data) -> tuple[Member, Submission]:
-        message = getattr(broadcast, "honest", broadcast)  # the first message is made from a learner
-        honest, submission = self.inner.submit(member.honest, message, data)
-        stranger = self.inner.init(jax.random.key(99), data.shapes)
+        if isinstance(broadcast, Member):  # before the first round, when there is nothing to lie about yet
+            _, submission = self.inner.submit(member.honest, broadcast.honest, data)
+            return member, submission
+        honest, submission = self.inner.submit(member.honest, broadcast, data)
+        _, strange = self.inner.submit(self.inner.init(jax.random.key(99), data.shapes), broadcast, data)
         lies = [partial(moved_by, factor) for factor in FACTORS.values()]
-        lies += [lambda *_: Broadcast(stranger.actor, stranger.critic), nothing_but_nan]
-        before = Broadcast(message.actor, message.critic)
-        parameters = jax.lax.switch(member.attack, lies, submission.parameters, before)
+        lies += [lambda *_: strange.parameters, nothing_but_nan]
+        parameters = jax.lax.switch(member.attack, lies, submission.parameters, broadcast)
         return Member(honest, member.attack), replace(submission, parameters=parameters)
 
     def aggregate(self, submissions: Submission) -> Broadcast:

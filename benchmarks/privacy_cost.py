@@ -17,6 +17,8 @@ from fova.federation.privacy import NoiseAt, Privacy
 
 LARGE = {"clients": 128, "size": 200, "rounds": 12, "local_steps": 25, "hidden": (24, 24)}
 SMALL = {"clients": 5, "size": 2000, "rounds": 12, "local_steps": 40, "hidden": (64, 64)}
+# Strengths as numbers: "auto" would federate the scale of values, too, which takes its part of the clipping norm.
+STRENGTHS = {"alpha": 5.0, "lam": 5.0, "beta": 5.0, "server_weights": "plain"}
 CLIP, DELTA = 0.3, 1e-5
 NOISE: tuple[tuple[NoiseAt, float], ...] = (
     ("server", 0.5),
@@ -29,7 +31,7 @@ NOISE: tuple[tuple[NoiseAt, float], ...] = (
 
 def one_run(setting: dict[str, Any], seed: int, **options: Any) -> tuple[float, dict[str, Any]]:
     score, reports = final_score(
-        fova(hidden=setting["hidden"]),
+        fova(hidden=setting["hidden"], **STRENGTHS),
         federation(setting["clients"], setting["size"]),
         setting["rounds"],
         local_steps=setting["local_steps"],

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fova.algorithms import configure
-from fova.algorithms.base import Submission
+from fova.algorithms.base import Broadcast, Submission
 from fova.algorithms.bc import FedBc
 from fova.federation import rounds
 from fova.federation.compression import COMPRESSIONS
@@ -41,14 +41,14 @@ def distance(one, other):
 # --- Whose submission counts ---
 
 
-def submissions(updates, **changes):
+def submissions(updates, extra=None, **changes):
     values = np.array(updates, np.float32)[:, None]
     whole = {"log_weight": np.zeros(len(values), "f"), "metrics": {"rows": np.ones(len(values), "f")}} | changes
-    return Submission({"w": values}, **whole)
+    return Submission(Broadcast({"w": values}, None, extra), **whole)
 
 
 def verdicts(sent, present=None):
-    norms = rounds.update_norms(sent, {"w": np.zeros(1, "f")})
+    norms = rounds.update_norms(sent, Broadcast({"w": np.zeros(1, "f")}, None, np.zeros((), "f")))
     everybody = np.ones(len(sent.log_weight), bool)
     return np.asarray(rounds.judge(sent, norms, everybody if present is None else np.array(present))).tolist()
 
@@ -60,6 +60,11 @@ def test_ten_times_the_median_is_the_limit():
     assert verdicts(submissions([1, 2, 3, 20, -20.5])) == [OK] * 3 + [OK, OK], "the median of all five is 3"
     assert verdicts(submissions([1, 2, 3, 20, -30.5])) == [OK] * 4 + [HUGE]
     assert verdicts(submissions([1, 2, 3, 1e30, -1e38])) == [OK] * 3 + [HUGE] * 2
+
+
+def test_what_is_federated_beside_networks_is_not_compared():
+    assert verdicts(submissions([1, 1, 1], extra=np.array([0, 0, 500], "f"))) == [OK] * 3
+    assert verdicts(submissions([1, 1, 1], extra=np.array([0, 0, np.inf], "f"))) == [OK, OK, NAN]
 
 
 def test_rubbish_is_left_out_of_the_median():

@@ -166,10 +166,14 @@ def all_finite(submissions: Submission) -> Bool[Array, " clients"]:
 
 
 def update_norms(submissions: Submission, broadcast: Any) -> Float[Array, " clients"]:
-    """How far every client moved away from the broadcast, over all of its parameters together."""
+    """How far every client's networks moved away from the broadcast.
+
+    What an algorithm federates beside networks follows a client's data and not Adam's steps: honest clients may
+    differ in it by any amount.
+    """
     squares = jax.tree.map(
         lambda sent, before: jnp.square(sent - before).reshape(len(sent), -1).sum(axis=1),
-        submissions.parameters,
-        broadcast,
+        (submissions.parameters.actor, submissions.parameters.critic),
+        (broadcast.actor, broadcast.critic),
     )
     return jnp.sqrt(sum(jax.tree.leaves(squares)))
