@@ -111,8 +111,9 @@ def vote(q: Float[Array, "2 3 batch"], ballot: Float[Array, "3 batch"], order: V
 
 def elected(values: Float[Array, "2 3 batch ..."], winner: Int[Array, "2 batch"]) -> Float[Array, "2 batch ..."]:
     """For each critic and state, the value that belongs to the winning candidate."""
-    index = winner.reshape(winner.shape[0], 1, winner.shape[1], *[1] * (values.ndim - 3))
-    return jnp.take_along_axis(values, index, axis=1)[:, 0]
+    won = winner.reshape(*winner.shape, *[1] * (values.ndim - 3))
+    rest = jnp.where(won == GLOBAL, values[:, GLOBAL], values[:, BEHAVIOUR])
+    return jnp.where(won == LOCAL, values[:, LOCAL], rest)
 
 
 def chosen(
@@ -299,43 +300,48 @@ class Fova(ActorCritic):
         alpha, lam, beta = self.strengths(learner.extra.log_scale)
 
         # --- Candidates at s and at s' ---
-        here = candidates(learner.actor(s), a, broadcast.actor(s), local_key, global_key)
-        there = candidates(
-            learner.actor(next_s), batch.next_actions, broadcast.actor(next_s), next_local_key, next_global_key
-        )
+        local_products = learner.actor.net.keep(s)
+        local, next_local = learner.actor.distribution(local_products[-1]), learner.actor(next_s)
+        here = candidates(local, a, broadcast.actor(s), local_key, global_key)
+        there = candidates(next_local, batch.next_actions, broadcast.actor(next_s), next_local_key, next_global_key)
         ballot, next_ballot = self.ballot(jnp.ones_like(batch.rewards)), self.ballot(batch.has_next_action)
 
         # --- Vote at s' under the slow critics: eq. (vote_policy) ---
-        next_vote = vote(learner.slow_critic(next_s, there.actions), next_ballot, self.vote_order)
+        standing = slice(None) if self.vote else slice(LOCAL, LOCAL + 1)  # who cannot win need not be scored
+        next_q = learner.slow_critic(next_s, there.actions[standing])
+        next_vote = vote(next_q, next_ballot[standing], self.vote_order)
         y = target(batch.rewards, batch.terminals, next_vote.value, self.discount)
 
         # --- Critics: eq. (vcql) ---
-        def pushed_down(critic: TwinCritic, q: Float[Array, "2 3 batch"]) -> Float[Array, "2 batch"]:
-            winner = vote(q, ballot, self.vote_order).winner
+        q_products = learner.critic.keep(s, here.actions)
+        q = q_products[-1][..., 0]
+        winner = vote(q, ballot, self.vote_order).winner
+        # Of the three candidates only two have a gradient: the data's action and the voted one.
+        a_data_voted = jnp.stack([jnp.broadcast_to(a, (2, *a.shape)), chosen(here.actions, winner)], axis=1)
+        data_voted = [jnp.stack([p[:, BEHAVIOUR], elected(p, winner)], axis=1) for p in q_products]
+
+        def pushed_down(critic: TwinCritic, q_voted: Float[Array, "2 batch"]) -> Float[Array, "2 batch"]:
             if self.conservative == "vote":
-                return elected(q, winner)
+                return q_voted
             # The vote at s' scored at s, and a uniform action, beside the vote at s.
             a_next = chosen(there.actions, next_vote.winner)
             a_uniform = jax.random.uniform(uniform_key, a.shape, minval=-1.0, maxval=1.0)
             others = jnp.stack([a_next, jnp.broadcast_to(a_uniform, a_next.shape)], axis=1)
-            q_sources = jnp.concatenate([elected(q, winner)[:, None], critic.each(s, others)], axis=1)
+            q_sources = jnp.concatenate([q_voted[:, None], critic.each(s, others)], axis=1)
             log_here = chosen(here.log_density, winner)
             log_next = chosen(there.log_density, next_vote.winner)
             log_uniform = jnp.full_like(log_here, -a.shape[-1] * jnp.log(2.0))
             return soft_maximum(q_sources, jnp.stack([log_here, log_next, log_uniform], axis=1))
 
         def critic_loss(critic: TwinCritic) -> tuple[Float[Array, ""], Any]:
-            q = critic(s, here.actions)
-            q_data = q[:, BEHAVIOUR]
-            gap = pushed_down(critic, q) - q_data
+            q_data, q_voted = jnp.moveaxis(critic.again(s, a_data_voted, data_voted), 1, 0)
+            gap = pushed_down(critic, q_voted) - q_data
             loss = vcql_loss(q_data, y, gap, alpha, self.td_scale)
             if memory is not None:
                 loss += self.continual * memory.valid * memory_loss(q_data, memory.critic(s, a))
-            return loss, (q, gap)
+            return loss, gap
 
-        (critic_objective, (q, gap)), critic_gradient = jax.value_and_grad(critic_loss, has_aux=True)(
-            learner.critic
-        )
+        (critic_objective, gap), critic_gradient = jax.value_and_grad(critic_loss, has_aux=True)(learner.critic)
 
         # --- Actor: eq. (awr) ---
         judged = q if self.advantage_from == "current" else learner.slow_critic(s, here.actions)
@@ -345,9 +351,12 @@ class Fova(ActorCritic):
         imitated = a if self.imitate == "data" else chosen(here.actions, here_vote.winner[:1])[0]
 
         def actor_loss(actor: GaussianActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
-            policy = actor(s)
+            policy = actor.distribution(actor.net.again(s, local_products))
             a_l, log_prob = policy.sample_with_log_prob(local_key)  # the candidate again, now with its gradient
-            loss = awr_loss(policy.log_prob(imitated), w, learner.critic(s, a_l).min(axis=0), lam)
+            q_local = learner.critic.again(
+                s, jnp.broadcast_to(a_l, (2, *a.shape)), [p[:, LOCAL] for p in q_products]
+            )
+            loss = awr_loss(policy.log_prob(imitated), w, q_local.min(axis=0), lam)
             if temperature is not None:
                 loss += jnp.exp(temperature.log) * log_prob.mean()
             return loss, log_prob
