@@ -1,4 +1,5 @@
 import dataclasses
+import gc
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import pytest
 from fova.algorithms import configure
 from fova.data.transitions import Episode, from_episodes
 from fova.errors import FovaError
+from fova.federation import simulation as simulation_module
 from fova.federation.aggregation import AGGREGATIONS, Aggregation
 from fova.federation.simulation import Simulation
 from fova.networks import Shapes
@@ -46,6 +48,30 @@ def test_all_clients_start_from_the_same_networks(unequal_clients):
         np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[:1], leaf.shape))
     first = jax.tree.map(lambda leaf: leaf[0], state.learners)
     assert_close(state.broadcast.actor, first.actor, atol=1e-7)
+
+
+def test_what_is_on_the_device_is_bounded_by_the_cohort_not_by_the_federation(monkeypatch):
+    data = make_transitions(0)
+
+    def most_bytes(clients):
+        seen = []
+        original = simulation_module.cohort_round
+
+        def watched(*arguments):
+            outcome = original(*arguments)
+            seen.append(sum(array.nbytes for array in jax.live_arrays()))
+            return outcome
+
+        gc.collect()
+        before = sum(array.nbytes for array in jax.live_arrays())
+        with monkeypatch.context() as patch:
+            patch.setattr(simulation_module, "cohort_round", watched)
+            run({f"client-{i}": data for i in range(clients)}, rounds=2, cohort=2)
+        assert len(seen) == clients  # two rounds of clients / 2 cohorts
+        return max(seen) - before
+
+    few_cohorts, many_cohorts = most_bytes(8), most_bytes(24)
+    assert 0 < many_cohorts <= few_cohorts * 1.01
 
 
 def test_same_seed_same_bytes(unequal_clients):

@@ -124,7 +124,8 @@ class Simulation:
     def round(self, state: State) -> tuple[State, RoundReport]:
         """One round. `state` is used up: go on with the returned one."""
         chosen = self._choose(state.round)
-        broadcasts, totals, reports = [], [], []
+        reports = []
+        merged: tuple[Any, Float[Array, ""]] | None = None  # the broadcast so far, and how much it counts
         accepted: list[int] = []
         rejected: dict[int, str] = {}
         for start in range(0, len(chosen), self.cohort):
@@ -151,17 +152,17 @@ class Simulation:
                 _write_rows(state.broadcast, [members[i] for i in good], broadcast, good)
             accepted += [members[i] for i in good]
             rejected |= {c: rounds.WHY_REJECTED[int(v)] for c, v in zip(members, verdicts) if v != rounds.ACCEPTED}
-            reports.append({name: np.asarray(values)[: len(members)] for name, values in metrics.items()})
-            broadcasts.append(broadcast)
-            totals.append(total)
+            # Copies: a view would keep the cohort's buffers alive on the device.
+            reports.append({name: np.array(values)[: len(members)] for name, values in metrics.items()})
+            if self.together:
+                merged = (broadcast, total) if merged is None else merge_means(*merged, broadcast, total)
         if chosen:  # with privacy, chance may have drawn nobody
             self._insist_on_somebody(state.round, accepted)
         metrics = {name: np.concatenate([r[name] for r in reports]) for name in (reports or [{}])[0]}
-        broadcast = self._merge(broadcasts, totals) if self.together and chosen else state.broadcast
+        broadcast, total = (state.broadcast, -np.inf) if merged is None else merged
         if self.privacy and self.privacy.noise_at == "server":
             key = rounds.publication_key(self._key, state.round)
-            heard = sum(float(np.exp(total)) for total in totals)
-            broadcast = publish(self.privacy, state.broadcast, broadcast, heard, key)
+            broadcast = publish(self.privacy, state.broadcast, broadcast, float(np.exp(total)), key)
         report = RoundReport(chosen, metrics, rejected, self._weigh_messages(broadcast, metrics))
         return State(state.round + 1, broadcast, state.learners), report
 
@@ -191,13 +192,6 @@ class Simulation:
             self._device_data = (members, data)
         return self._device_data[1]
 
-    def _merge(self, broadcasts: list[Any], totals: list[Float[Array, ""]]) -> Any:
-        """The mean of the cohorts' means, each counted by its total weight, is the mean of all clients."""
-        if len(broadcasts) == 1:
-            return broadcasts[0]
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *broadcasts)
-        return weighted_mean(stacked, jnp.stack(totals))
-
     def _weigh_messages(self, broadcast: Any, metrics: Mapping[str, Any]) -> Traffic | None:
         if self._traffic is None and self.together:
             sent = [name for name in metrics if name != "update_norm"]  # which the server measures
@@ -219,6 +213,18 @@ def _rows(stacked: Any, rows: Sequence[int]) -> Any:
 def _write_rows(stacked: Any, rows: Sequence[int], new: Any, new_rows: NDArray[np.intp]) -> None:
     for old_leaf, new_leaf in zip(jax.tree.leaves(stacked), jax.tree.leaves(new)):
         old_leaf[list(rows)] = np.asarray(new_leaf)[new_rows]
+
+
+@jax.jit
+def merge_means(
+    one: Any, one_total: Float[Array, ""], other: Any, other_total: Float[Array, ""]
+) -> tuple[Any, Float[Array, ""]]:
+    """The mean of two groups' means, each counted by its total weight, and the weight of both.
+
+    Cohort after cohort, so that a round never holds more than two broadcasts however many cohorts it has.
+    """
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), one, other)
+    return weighted_mean(stacked, jnp.stack([one_total, other_total])), jnp.logaddexp(one_total, other_total)
 
 
 @partial(
