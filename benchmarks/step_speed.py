@@ -38,8 +38,8 @@ class Setting:
         return {"hidden": self.hidden, "batch_size": self.batch}
 
 
-PAPER = Setting("3x256, batch 256", (256, 256, 256), 256, steps=4)
-SMALL = Setting("2x128, batch 128", (128, 128), 128, steps=20)
+PAPER = Setting("3x256, batch 256", (256, 256, 256), 256, steps=20)
+SMALL = Setting("2x128, batch 128", (128, 128), 128, steps=100)
 
 
 def made_up(rows: int, seed: int, shapes: Shapes = SHAPES) -> Transitions:
