@@ -22,7 +22,6 @@ from fova.evaluation.rollouts import Rollouts, merge, play
 from fova.federation import aggregation
 from fova.federation.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from fova.federation.compression import COMPRESSIONS
-from fova.federation.privacy import Privacy
 from fova.federation.simulation import RoundReport, Simulation, State
 from fova.interrupts import Interrupted, explained, stop_signal
 from fova.policy import Policy, from_actor
@@ -277,7 +276,7 @@ class _Training:
         if self.privacy is None:
             entry |= self._about_clients(report)
         else:  # who took part is a secret that the promise rests on
-            entry |= {"clients": {}, "privacy": spent(self.privacy, state.round)}
+            entry |= {"clients": {}, "privacy": self.privacy.spent(state.round)}
         if report.traffic is not None:
             entry["bytes_per_client"] = report.traffic._asdict()
         every = self.config.run.evaluate_every
@@ -366,11 +365,6 @@ class _Training:
             algorithm=Path(self.config.algorithm_name).stem,
             **facts,
         )
-
-
-def spent(privacy: Privacy, rounds: int) -> dict[str, float]:
-    """What is known about every client at most: after one round, and after all so far."""
-    return {"epsilon_round": privacy.epsilon(1), "epsilon": privacy.epsilon(rounds), "delta": privacy.delta}
 
 
 def describe(data: Transitions) -> dict[str, Any]:

@@ -294,6 +294,8 @@ class Server:
             "clients": metrics,
             "bytes_per_client": {"down": payload_bytes(state.broadcast), "up": payload_bytes(self.like)},
         }
+        if self.plan.privacy:
+            entry["privacy"] = self.plan.privacy.spent(state.round)
         if outcome.rejected:
             entry |= {"rejected": sorted(outcome.rejected), "rejected_because": outcome.rejected}
         if outcome.missing:

@@ -84,6 +84,10 @@ class Privacy:
         """
         return accountant.epsilon(self._multiplier, self._sampling, rounds, self.delta)
 
+    def spent(self, rounds: int) -> dict[str, float]:
+        """For a round's log: what anybody may know about a client at most, from one round and from all so far."""
+        return {"epsilon_round": self.epsilon(1), "epsilon": self.epsilon(rounds), "delta": self.delta}
+
     def noise_for(self, epsilon: float, rounds: int) -> float:
         """The noise with which so many rounds would spend no more than `epsilon`."""
         needed = accountant.noise_for(epsilon, self._sampling, rounds, self.delta)
