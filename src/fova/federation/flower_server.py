@@ -40,6 +40,8 @@ from fova.tasks import registry
 
 # How often the server looks for clients while it waits for enough of them.
 SECONDS_BETWEEN_LOOKS = 3.0
+# A newcomer has so long to load its data and say who it is.
+HELLO_SECONDS = 300.0
 # A client that was not admitted may be put right; it is asked again after so long.
 REFUSAL_SECONDS = 60.0
 # So many times in a row enough clients may answer without enough good answers, then the run ends.
@@ -139,7 +141,7 @@ class Server:
         self.members: dict[int, str] = {}  # node -> client
         self.refused: dict[int, float] = {}  # node -> when
         self.sums: dict[str, Sums] = {}
-        self.counted: Counter[str] = Counter()  # client -> rounds finished when it last counted
+        self.counted: dict[str, int] = {}  # client -> rounds finished when it last counted
 
     def go(self) -> State:
         with self.run.lock():
@@ -156,7 +158,7 @@ class Server:
         state = load_checkpoint(self.run.checkpoints, like=fresh) or fresh
         self.run.rewind(state.round)
         for entry in self.run.metrics():
-            self.counted.update({name: entry["round"] - self.counted[name] for name in entry["clients"]})
+            self.counted |= dict.fromkeys(entry["clients"], entry["round"])
         return state
 
     # --- Who is there ---
@@ -167,8 +169,12 @@ class Server:
         self.members = {node: name for node, name in self.members.items() if node in here}
         refused = {node for node, when in self.refused.items() if time.monotonic() - when < REFUSAL_SECONDS}
         strangers = sorted(here - set(self.members) - refused)
-        for node, reply in self._ask(messages.HELLO, {node: messages.hello(self.plan) for node in strangers}):
+        questions = {node: messages.hello(self.plan) for node in strangers}
+        for node, reply in self._ask(messages.HELLO, questions, min(HELLO_SECONDS, self.network.deadline)):
             self._greet(node, reply)
+            strangers.remove(node)
+        for node in strangers:  # somebody who never answers must not hold up every round
+            self._refuse(node, "it does not say who it is")
         return {name: node for node, name in self.members.items()}
 
     def _greet(self, node: int, reply: Message) -> None:
@@ -182,13 +188,16 @@ class Server:
                 raise messages.Refused(f"it calls itself {name!r}, but its key is registered for {registered!r}")
             sums = messages.read_sums(content, self.plan)
         except MALFORMED as error:
-            self.refused[node] = time.monotonic()
-            self.progress.note(f"not admitted, {self._registered_name(node) or f'node {node}'}: {spoken(error)}")
+            self._refuse(node, spoken(error))
             return
         self.members[node] = name
         if sums is not None:
             self.sums[name] = sums
         self.progress.note(f"{name} joined")
+
+    def _refuse(self, node: int, why: str) -> None:
+        self.refused[node] = time.monotonic()
+        self.progress.note(f"not admitted, {self._registered_name(node) or f'node {node}'}: {why}")
 
     def _registered_name(self, node: int) -> str:
         """The name that the administrator gave a node's key; none without authentication."""
@@ -243,13 +252,13 @@ class Server:
         clients = self._choose(state.round, self._enough())
         questions = {
             node: messages.round_question(
-                self.plan, state.round, self.counted[name], state.broadcast, self.normaliser
+                self.plan, state.round, self.counted.get(name, 0), state.broadcast, self.normaliser
             )
             for name, node in clients.items()
         }
         outcome = Outcome()
         names = {node: name for name, node in clients.items()}
-        for node, reply in self._ask(messages.ROUND, questions):
+        for node, reply in self._ask(messages.ROUND, questions, self.network.deadline):
             name = names.pop(node)
             try:
                 content = _content(reply)
@@ -308,7 +317,7 @@ class Server:
         self.run.flush()
         save_checkpoint(self.run.checkpoints, state)
         self.policy(state).save(self.run.policy)
-        self.counted.update({name: state.round - self.counted[name] for name in metrics})
+        self.counted |= dict.fromkeys(metrics, state.round)
         for name, why in outcome.rejected.items():
             self.progress.note(f"round {state.round}: {name} did not count: {why}")
         if outcome.missing:
@@ -316,14 +325,14 @@ class Server:
         self.progress.round(entry)
         return state
 
-    def _ask(self, kind: str, questions: dict[int, RecordDict]) -> Iterator[tuple[int, Message]]:
-        """Every node's first answer before the deadline; Flower's word that a node is gone is no answer of it."""
+    def _ask(self, kind: str, questions: dict[int, RecordDict], seconds: float) -> Iterator[tuple[int, Message]]:
+        """Every node's first answer within so many seconds; Flower's word that a node is gone is none of it."""
         if not questions:
             return
-        # Undelivered questions expire with the deadline: a node that comes back does not train a round long over.
-        asked = [Message(content, node, kind, ttl=self.network.deadline) for node, content in questions.items()]
+        # Undelivered questions expire: a node that comes back does not train a round that is long over.
+        asked = [Message(content, node, kind, ttl=seconds) for node, content in questions.items()]
         open_questions = set(questions)
-        for reply in self.grid.send_and_receive(asked, timeout=self.network.deadline):
+        for reply in self.grid.send_and_receive(asked, timeout=seconds):
             node = reply.metadata.src_node_id
             if node in open_questions:
                 open_questions.remove(node)
@@ -346,7 +355,7 @@ class Server:
 
     def _finish(self, state: State) -> None:
         self.policy(state).save(self.run.policy)  # again: a kill may have come between a checkpoint and its policy
-        self.run.write_json("clients.json", self._tally())
+        self.run.write_json("participation.json", self._tally())
         played = {}
         if self.task:
             played = play({"server": self.policy(state)}, self.task, self.plan.run.final_episodes)
