@@ -148,7 +148,7 @@ def test_a_superlink_asks_for_keys_and_installs_nothing(monkeypatch, tmp_path):
     assert part == "superlink"
     assert {"--enable-supernode-auth", "--disable-runtime-dependency-installation"} <= set(command)
     assert command[command.index("--ssl-certfile") + 1] == str(tmp_path / "server.crt")
-    assert environment == {"FOVA_CONTROL_HOSTS": "10.0.0.7"}
+    assert environment == {"FOVA_CONTROL_HOSTS": "0.0.0.0 10.0.0.7"}
     assert deployment.QUIET_FLOWER["FLWR_TELEMETRY_ENABLED"] == "0"
 
 

@@ -99,8 +99,16 @@ def _superlink(run: RunDirectory, address: Address) -> Any:
         folder = address.certificates
         command += ["--enable-supernode-auth", "--ssl-ca-certfile", str(folder / "ca.crt")]
         command += ["--ssl-certfile", str(folder / "server.crt"), "--ssl-keyfile", str(folder / "server.key")]
-    environment = {CONTROL_HOSTS: " ".join(address.control_hosts)}
-    return _flower("superlink", command, run.path, environment)
+    # A machine that talks to itself under its public address calls from that address.
+    trusted = sorted({*address.control_hosts, *_addresses(address.host)})
+    return _flower("superlink", command, run.path, {CONTROL_HOSTS: " ".join(trusted)})
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise FovaError(f"The server cannot listen on {host}: {error}. Give an address of this machine.") from error
 
 
 @contextmanager
