@@ -25,6 +25,15 @@ def test_the_newest_is_loaded_and_two_are_kept(tmp_path, fresh):
     np.testing.assert_array_equal(state.broadcast.actor.net.last.weight, fresh.broadcast.actor.net.last.weight)
 
 
+def test_every_part_comes_back_with_its_shape_scalars_included(tmp_path, fresh):
+    state = fresh._replace(broadcast={"net": np.arange(6.0).reshape(2, 3).T, "scale": np.float32(7)})
+    save_checkpoint(tmp_path, state)
+    restored = load_checkpoint(tmp_path, state).broadcast
+    assert np.shape(restored["scale"]) == ()
+    assert restored["scale"] == 7
+    np.testing.assert_array_equal(restored["net"], state.broadcast["net"])
+
+
 @pytest.mark.parametrize("damage", ["cut short", "one byte changed", "not a checkpoint", "empty"])
 def test_a_corrupt_checkpoint_is_named_and_the_older_one_offered(tmp_path, fresh, damage):
     save_checkpoint(tmp_path, fresh._replace(round=1))

@@ -71,7 +71,8 @@ def load_checkpoint(directory: Path, like: State) -> State | None:
 
 def _named_leaves(tree: Any) -> dict[str, np.ndarray]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path): np.ascontiguousarray(leaf) for path, leaf in leaves}
+    # np.ascontiguousarray would give a scalar an axis
+    return {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
 
 
 def _digest(tensors: dict[str, np.ndarray]) -> str:
