@@ -23,7 +23,7 @@ from fova.federation import aggregation
 from fova.federation.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from fova.federation.compression import COMPRESSIONS
 from fova.federation.simulation import RoundReport, Simulation, State
-from fova.interrupts import Interrupted, explained, stop_signal
+from fova.interrupts import Interrupted, StopSignal, explained, stop_signal
 from fova.policy import Policy, from_actor
 from fova.reports.events import EventLog
 from fova.reports.progress import Progress, Quiet
@@ -192,40 +192,45 @@ class _Training:
 
     def go(self) -> Result:
         with self.run.lock(), explained(self._what_is_kept):
-            return self._finish(self._train(self._first_state()))
+            return self._finish(self._train())
 
-    def _train(self, state: State) -> State:
+    def _train(self) -> State:
+        with stop_signal(self.progress.note) as stop:
+            state = stop.compute(self._first_state)
+            with EventLog(self.run.path / "tensorboard", after=state.round) as events:
+                return self._rounds(state, stop, events)
+
+    def _rounds(self, state: State, stop: StopSignal, events: EventLog) -> State:
         first, rounds = state.round, self.config.run.rounds
         saved = time.monotonic()
-        with stop_signal(self.progress.note) as stop, EventLog(self.run.path / "tensorboard", first) as events:
-            self.progress.start(first, rounds)
-            if first == 0:
-                self._log(events, {"round": 0} | stop.compute(partial(self._evaluate, state)))
-            while True:
-                if stop.wanted:
-                    self._stop(state)
-                if state.round == rounds:
-                    return state
-                if state.round == first:
-                    self.progress.status("compiling (only the first time for this setting)")
-                began = time.monotonic()
-                state, report = stop.compute(partial(self.simulation.round, self._with_its_data(state)))
-                trained = time.monotonic()
-                entry = stop.compute(partial(self._entry, state, report))
-                self._log(events, entry)
-                self.run.append(
-                    "timing.jsonl",
-                    {
-                        "round": state.round,
-                        "seconds": trained - began,
-                        "evaluation": time.monotonic() - trained,
-                        "peak_memory_mb": runtime.peak_memory_mb(),
-                    },
-                )
-                if state.round == rounds or time.monotonic() - saved >= self.config.run.checkpoint_seconds:
-                    self._save(state)
-                    saved = time.monotonic()
-                self.progress.round(entry)
+        self.progress.start(first, rounds)
+        if first == 0:
+            self._log(events, {"round": 0} | stop.compute(partial(self._evaluate, state)))
+        while True:
+            if stop.wanted:
+                self._stop(state)
+            if state.round == rounds:
+                return state
+            if state.round == first:
+                self.progress.status("compiling (only the first time for this setting)")
+            began = time.monotonic()
+            state, report = stop.compute(partial(self.simulation.round, self._with_its_data(state)))
+            trained = time.monotonic()
+            entry = stop.compute(partial(self._entry, state, report))
+            self._log(events, entry)
+            self.run.append(
+                "timing.jsonl",
+                {
+                    "round": state.round,
+                    "seconds": trained - began,
+                    "evaluation": time.monotonic() - trained,
+                    "peak_memory_mb": runtime.peak_memory_mb(),
+                },
+            )
+            if state.round == rounds or time.monotonic() - saved >= self.config.run.checkpoint_seconds:
+                self._save(state)
+                saved = time.monotonic()
+            self.progress.round(entry)
 
     def _stop(self, state: State) -> NoReturn:
         if state.round > self._saved_round():
