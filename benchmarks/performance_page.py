@@ -39,8 +39,13 @@ def _measured_on(machine: dict[str, Any]) -> str:
 
 
 def _range(values: dict[str, float], factor: float = 1.0, digits: int = 3) -> str:
-    median, least, most = (f"{factor * values[key]:.{digits}g}" for key in ("median", "least", "most"))
+    median, least, most = (_number(factor * values[key], digits) for key in ("median", "least", "most"))
     return f"{median} ({least} to {most})"
+
+
+def _number(value: float, digits: int) -> str:
+    """To some significant digits, with commas rather than an exponent."""
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 
 def _step(settings: dict[str, Any]) -> list[str]:
