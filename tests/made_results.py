@@ -37,6 +37,7 @@ def made_run(case, variant, seed, final, score=None, clients=None, **changes):
         "seconds_training": 4.0,
         "seconds_evaluating": 1.0,
         "peak_memory_mb": 500.0,
+        "seconds_median_round": 0.4,
     }
     return RunResult(**fields | changes)
 

@@ -41,8 +41,9 @@ def directory(tmp_path):
         line(4, 0.3, server=figures(40.0)),
     ):
         run.append("metrics.jsonl", entry)
-    for number, memory in ((1, 100.0), (2, 300.0), (3, 300.0), (4, 250.0)):
-        run.append("timing.jsonl", {"round": number, "seconds": 2.0, "evaluation": 0.5, "peak_memory_mb": memory})
+    for number, seconds, memory in ((1, 5.0, 100.0), (2, 1.0, 300.0), (3, 1.0, 300.0), (4, 1.0, 250.0)):
+        timing = {"round": number, "seconds": seconds, "evaluation": 0.5, "peak_memory_mb": memory}
+        run.append("timing.jsonl", timing)
     run.checkpoints.mkdir()
     tensors = {"['broadcast'].actor": np.zeros((3, 5), np.float32), "['learners'].actor": np.zeros(9, np.float32)}
     save_file(tensors, run.checkpoints / "round-000004.safetensors")
@@ -69,6 +70,7 @@ def test_a_run_directory_is_distilled(directory):
     assert run.bytes_each_way == 3 * 5 * 4
     assert (run.gradient_steps, run.seconds_training, run.seconds_evaluating) == (4 * 10 * 2, 8.0, 2.0)
     assert run.peak_memory_mb == 300.0
+    assert run.seconds_median_round == 1.0  # the first also compiled
 
 
 def test_what_is_saved_reads_back_and_is_one_line_a_run(directory, tmp_path):

@@ -101,7 +101,9 @@ def test_per_and_bwt_are_read_where_each_turn_ends():
 
 def test_cost_and_distance():
     runs = [
-        made_run("pen", "fedora", s, 1.0, seconds_training=4.0 + s, paper=["pen", "fedora"], distances=there)
+        made_run(
+            "pen", "fedora", s, 1.0, seconds_median_round=0.4 + s / 10, paper=["pen", "fedora"], distances=there
+        )
         for s, there in enumerate(({"5": {"expert-1": 0.9}, "10": {"expert-1": 0.25}},) * 2)
     ]
     cost = cells(table(made_results(runs, name="cost", measured="memory and time"), "main"))["fedora"]

@@ -59,6 +59,7 @@ class RunResult:
     seconds_training: float
     seconds_evaluating: float
     peak_memory_mb: float | None
+    seconds_median_round: float | None = None  # of training; unlike the sum it leaves out compilation
 
     @property
     def mode(self) -> str:
@@ -158,6 +159,7 @@ def distil(planned: PlannedRun, path: Path) -> RunResult:
         seconds_training=sum(line["seconds"] for line in timing),
         seconds_evaluating=sum(line["evaluation"] for line in timing),
         peak_memory_mb=max(memory) if memory else None,
+        seconds_median_round=float(np.median([line["seconds"] for line in timing])),
     )
 
 

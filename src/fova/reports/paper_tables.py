@@ -241,7 +241,8 @@ def cost(results: Results) -> Sheet:
     rows = []
     for variant in results.variants():
         runs = results.of(variant=variant)
-        per_thousand = [1000 * run.seconds_training / run.run["rounds"] / run.run["local_steps"] for run in runs]
+        rounds = [(run, run.seconds_median_round) for run in runs if run.seconds_median_round is not None]
+        per_thousand = [1000 * seconds / run.run["local_steps"] for run, seconds in rounds]
         memory = [run.peak_memory_mb for run in runs if run.peak_memory_mb is not None]
         paper = printed.get(runs[0].paper[1] if runs[0].paper else "", {})
         sent = runs[0].bytes_each_way
@@ -249,13 +250,13 @@ def cost(results: Results) -> Sheet:
             (
                 variant,
                 _with_paper(bootstrap_mean(memory), paper.get("memory_mb")) if memory else MISSING,
-                _with_paper(bootstrap_mean(per_thousand), paper.get("seconds_per_epoch"), digits=2),
+                _with_paper(bootstrap_mean(per_thousand), paper.get("seconds_per_epoch"), 2) if rounds else MISSING,
                 MISSING if sent is None else f"{sent / 1e6:.2f}",
             )
         )
     caption = (
-        f"{results.scale}. Means over tasks and seeds, {INTERVALS}. Ours: one core, the whole process, compilation "
-        "included. In parentheses the paper's: one GPU, its memory, seconds per epoch of unstated length."
+        f"{results.scale}. Means over tasks and seeds, {INTERVALS}. Ours: one core, the median round; the whole "
+        "process's memory. In parentheses the paper's: one GPU, its memory, seconds per epoch of unstated length."
     )
     columns = ("", "peak memory, MB", "s per 1,000 local steps", "MB each way, client and round")
     return Sheet(results.title, caption, columns, tuple(rows))
