@@ -58,7 +58,7 @@ def grid(ward_files, tmp_path):
     return InProcessGrid(nodes)
 
 
-def settings(algorithm="fova", rounds=3, **run):
+def settings(algorithm="fed-iql", rounds=3, **run):
     fields = {"rounds": rounds, "local_steps": 4, "seed": 3, **run}
     return Config(
         None, (), configure(algorithm, hidden=(8,), batch_size=8, actor_lr=1e-3), algorithm, RunConfig(**fields)
@@ -155,7 +155,7 @@ def test_nothing_but_parameters_weight_metrics_and_sums_leaves_a_client(grid, wa
         if "parameters" in content
         for name, array in content.array_records["parameters"].items()
     }
-    assert all(name.startswith(("actor/", "critic/")) for name in parameter_shapes)
+    assert all(name.startswith(("actor/", "critic/", "extra/")) for name in parameter_shapes)
     for content in up:
         if "parameters" in content:
             assert set(content) == {"about", "parameters", "metrics"}
@@ -345,6 +345,17 @@ def test_a_client_with_other_dimensions_is_told_before_any_training(grid, tmp_pa
     assert not any("parameters" in message.content for _, _, message in grid.log)
     journal = (tmp_path / "clients" / "east" / "journal.jsonl").read_text()
     assert "3 observation and 2 action columns" in journal, "the client's own people read it, too"
+
+
+def test_what_is_wrong_with_a_row_stays_with_the_client(grid, ward_files, tmp_path):
+    data = make_transitions(0)
+    data.actions[5, 1] = 1.734
+    save_npz(ward_files["east"], data)
+    run, notes = new_run(tmp_path, settings(rounds=1), min_clients=2), Notes()
+    train(grid, run, notes)
+    assert "its own journal says why" in notes
+    assert not any("1.734" in note or "row 5" in note for note in notes.said)
+    assert "row 5 holds 1.734" in (tmp_path / "clients" / "east" / "journal.jsonl").read_text()
 
 
 def test_two_clients_of_one_name_and_a_name_of_somebody_elses_key_are_refused(grid, ward_files, tmp_path):

@@ -78,14 +78,14 @@ class Client:
         """The client's data, which must have the plan's dimensions and respect its action bounds."""
         own = self.config.load((self.plan.action_low, self.plan.action_high))
         if own.shapes != self.plan.shapes:
-            given, wanted = (f"{s.observation} observation and {s.action} action columns" for s in self._both(own))
+            given, wanted = (
+                f"{shapes.observation} observation and {shapes.action} action columns"
+                for shapes in (own.shapes, self.plan.shapes)
+            )
             raise Refused(
                 f"The data of client {self.config.name!r} has {given}, but the server trains on {wanted}."
             )
         return own
-
-    def _both(self, own: Federation) -> tuple[Any, Any]:
-        return own.shapes, self.plan.shapes
 
     # --- The two questions a server asks ---
 
@@ -154,7 +154,7 @@ def answer_round(message: Message, context: Context) -> Message:
 
 
 def _answer(message: Message, context: Context, work: Any) -> Message:
-    """The work's answer; what a person can put right goes back to the server, and into this client's journal."""
+    """The work's answer, or a refusal; what a person here can put right is in this client's journal."""
     runtime.prepare()
     config = ClientConfig.of(dict(context.node_config))
     run_id = str(message.content.config_records["about"].get("run"))
@@ -162,5 +162,14 @@ def _answer(message: Message, context: Context, work: Any) -> Message:
         content = work(Client(config, messages.read_plan(message.content)))
     except (FovaError, OSError) as error:
         Journal(Path(config.state) / "journal.jsonl").note(f"took no part: {error}")
-        content = messages.refusal(run_id, config.name, str(error))
+        content = messages.refusal(run_id, config.name, tellable(error))
     return Message(content, reply_to=message)
+
+
+def tellable(error: FovaError | OSError) -> str:
+    """What the server is told of an error. Words about data may quote a row of it, so they stay in the journal."""
+    if isinstance(error, Refused):
+        return str(error)
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return "its data or its saved state cannot be used; its own journal says why"
