@@ -7,6 +7,7 @@ already; it accepts a bundle that names that application and holds no code of it
 
 import io
 import os
+import threading
 import tomllib
 import zipfile
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from fova import __version__
 from fova.errors import FovaError
 
 COMPONENTS = {"serverapp": "fova.federation.flower_server:app", "clientapp": "fova.federation.flower_client:app"}
+SECONDS_TO_END = 5.0
 FILES = {"pyproject.toml", ".info/CONTENT"}
 
 
@@ -81,6 +83,13 @@ def guarded(get_fab: Callable[..., Any]) -> Callable[..., Any]:
     return get
 
 
+def _end_soon() -> None:
+    """Flower's process lingers when its connection is over. It has to end, so that `fova client` starts another."""
+    timer = threading.Timer(SECONDS_TO_END, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+
+
 def main() -> None:
     from contextlib import contextmanager
 
@@ -92,8 +101,11 @@ def main() -> None:
 
     @contextmanager
     def guarded_connection(*arguments: Any, **options: Any) -> Any:
-        with connect(*arguments, **options) as (node_id, receive, send, get_run, get_fab, *rest):
-            yield (node_id, receive, send, get_run, guarded(get_fab), *rest)
+        try:
+            with connect(*arguments, **options) as (node_id, receive, send, get_run, get_fab, *rest):
+                yield (node_id, receive, send, get_run, guarded(get_fab), *rest)
+        finally:
+            _end_soon()
 
     start_client_internal._init_connection = guarded_connection
     start_parent_process_monitor(os.getppid())
