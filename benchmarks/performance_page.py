@@ -100,11 +100,11 @@ def _algorithms(settings: dict[str, Any]) -> list[str]:
 
 def _growth(sizes: list[dict[str, Any]]) -> list[str]:
     lines = [
-        "| clients | networks | cohort | ms per client-step | peak memory, MB | of which clients carry, MB |",
-        "|---|---|---|---|---|---|",
+        "| clients | networks | steps a round | cohort | ms per client-step | peak memory, MB | of which clients carry, MB |",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {size['clients']:,} | 2×{size['width']} | {size['cohort']} "
+        f"| {size['clients']:,} | 2×{size['width']} | {size['steps_a_round']} | {size['cohort']} "
         f"| {_range(size['milliseconds_per_client_step'])} "
         f"| {size['peak_megabytes']:,} | {size['megabytes_carried_between_rounds']:,} |"
         for size in sizes
