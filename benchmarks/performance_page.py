@@ -100,7 +100,7 @@ def _algorithms(settings: dict[str, Any]) -> list[str]:
 
 def _growth(sizes: list[dict[str, Any]]) -> list[str]:
     lines = [
-        "| clients | networks | steps a round | cohort | ms per client-step | peak memory, MB | of which clients carry, MB |",
+        "| clients | networks | steps a round | cohort | ms per client-step | peak MB | MB carried |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
