@@ -235,7 +235,9 @@ def test_vote_off_and_awr_off_is_a_plain_conservative_actor_critic_with_cloning(
         return -(2.0 * policy.log_prob(a) + learner.critic(s, policy.sample(k[0])).min(axis=0)).mean()
 
     critic, _ = descend(3e-4, learner.critic, jax.grad(plain_critic_loss)(learner.critic), learner.critic_moments)
-    actor, _ = descend(algorithm.actor_lr, learner.actor, jax.grad(plain_actor_loss)(learner.actor), learner.actor_moments)
+    actor, _ = descend(
+        algorithm.actor_lr, learner.actor, jax.grad(plain_actor_loss)(learner.actor), learner.actor_moments
+    )
     for ours, plain in ((new.critic, critic), (new.actor, actor)):
         jax.tree.map(lambda x, z: np.testing.assert_allclose(x, z, atol=2e-6), ours, plain)
 
