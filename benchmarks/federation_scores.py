@@ -6,7 +6,7 @@ nothing else.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import jax
 from fova import algorithms, runtime
 from fova.clients import ClientSpec, Federation
 from fova.data.normalise import Normaliser
+from fova.errors import FovaError
 from fova.evaluation.rollouts import play
 from fova.evaluation.statistics import bootstrap_mean
 from fova.federation.simulation import RoundReport, Simulation, State
@@ -46,14 +47,21 @@ def final_score(
     rounds: int,
     before: Callable[[State], State] = lambda state: state,
     **options: Any,
-) -> tuple[float, list[RoundReport]]:
-    """The normalised score of the server's policy after the last round. `before` may change the first state."""
+) -> tuple[float | None, list[RoundReport]]:
+    """The normalised score of the server's policy after the last round; None if training broke down before it.
+
+    `before` may change the first state.
+    """
     runtime.prepare()
     frame = Normaliser.identity(members.shapes.observation)  # a private run has no other
     simulation = Simulation(algorithm, members.prepared(frame), members.shapes, **options)
     state, reports = before(simulation.start()), []
     for _ in range(rounds):
-        state, report = simulation.round(state)
+        try:
+            state, report = simulation.round(state)
+        except FovaError as error:  # not one client is left with finite parameters
+            print(error)
+            return None, reports
         reports.append(report)
     policy = from_actor(
         jax.tree.map(jax.device_get, state.broadcast.actor),
@@ -62,9 +70,7 @@ def final_score(
         members.action_low,
         members.action_high,
     )
-    score = play({"server": policy}, TASK, EPISODES)["server"].score
-    assert score is not None
-    return score, reports
+    return play({"server": policy}, TASK, EPISODES)["server"].score, reports
 
 
 # --- Results and tables ---
@@ -88,21 +94,31 @@ class Results:
         return self.content["lines"]
 
     def measure(
-        self, name: str, about: Mapping[str, Any], seed: int, run: Callable[[int], tuple[float, dict[str, Any]]]
+        self,
+        name: str,
+        about: Mapping[str, Any],
+        seed: int,
+        run: Callable[[int], tuple[float | None, dict[str, Any]]],
     ) -> None:
         """One run of a line: `run` gives score and further figures for a seed. What is there already stays."""
         line = self.lines.setdefault(name, dict(about) | {"scores": []})
         if seed < len(line["scores"]):
             return
         score, figures = run(seed)
-        line["scores"].append(round(score, 1))
-        line |= figures
+        line["scores"].append(None if score is None else round(score, 1))
+        for figure, value in figures.items():
+            line.setdefault(figure, []).append(value)
         print(name, seed, line["scores"][-1], figures, flush=True)
         self.path.write_text(json.dumps(self.content, indent=2) + "\n")
 
 
-def interval(scores: Iterable[float]) -> str:
-    return str(bootstrap_mean(list(scores)))
+def interval(scores: Sequence[float | None]) -> str:
+    """The mean with its interval, or in how many runs there is nothing to take a mean of."""
+    reached = [score for score in scores if score is not None]
+    broken = f"broke down in {len(scores) - len(reached)} of {len(scores)} runs"
+    if len(reached) == len(scores):
+        return str(bootstrap_mean(reached))
+    return f"{broken}; otherwise {bootstrap_mean(reached)}" if reached else broken
 
 
 def write_table(marker: str, rows: Iterable[Iterable[str]], columns: Iterable[str]) -> None:

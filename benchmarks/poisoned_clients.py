@@ -101,7 +101,7 @@ class WithPoison:
 # --- The measurement ---
 
 
-def one_run(aggregation: str, attack: str, seed: int) -> tuple[float, dict[str, Any]]:
+def one_run(aggregation: str, attack: str, seed: int) -> tuple[float | None, dict[str, Any]]:
     def poison(state: State) -> State:
         state.learners.attack[POISONED] = np.int32(ATTACKS.index(attack))
         return state
@@ -132,7 +132,7 @@ def main() -> None:
     rows = []
     for attack in ATTACKS:
         lines = [results.lines[f"{attack} / {aggregation}"] for aggregation in AGGREGATORS]
-        rejected = {line["rounds_the_liar_was_rejected"] for line in lines}
+        rejected = [count for line in lines for count in line["rounds_the_liar_was_rejected"]]
         spoken = " to ".join(str(count) for count in sorted({min(rejected), max(rejected)}))
         rows.append([attack, *(interval(line["scores"]) for line in lines), f"{spoken} of {ROUNDS}"])
     write_table("poisoned clients", rows, ("the fifth client sends", *AGGREGATORS, "rounds it was rejected"))

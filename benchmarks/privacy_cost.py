@@ -29,7 +29,7 @@ NOISE: tuple[tuple[NoiseAt, float], ...] = (
 )
 
 
-def one_run(setting: dict[str, Any], seed: int, **options: Any) -> tuple[float, dict[str, Any]]:
+def one_run(setting: dict[str, Any], seed: int, **options: Any) -> tuple[float | None, dict[str, Any]]:
     score, reports = final_score(
         fova(hidden=setting["hidden"], **STRENGTHS),
         federation(setting["clients"], setting["size"]),
@@ -40,10 +40,10 @@ def one_run(setting: dict[str, Any], seed: int, **options: Any) -> tuple[float, 
         aggregation=AGGREGATIONS["uniform"],
         **options,
     )
-    traffic = reports[-1].traffic
-    assert traffic is not None
-    figures: dict[str, Any] = {"bytes_up": traffic.up, "bytes_down": traffic.down}
-    if "update_norm" in reports[-1].metrics:
+    figures: dict[str, Any] = {}
+    if reports and reports[-1].traffic:
+        figures |= {"bytes_up": reports[-1].traffic.up, "bytes_down": reports[-1].traffic.down}
+    if reports and "update_norm" in reports[-1].metrics:
         figures["median_update_norms"] = [
             round(float(sorted(r.metrics["update_norm"])[len(r.clients) // 2]), 3) for r in reports
         ]
@@ -79,8 +79,8 @@ def main() -> None:
     rows = []
     for name in COMPRESSIONS:
         line = lines[f"compress {name}"]
-        share = line["bytes_up"] / lines["compress none"]["bytes_up"]
-        rows.append([name, f"{line['bytes_up']:,}", f"{share:.0%}", interval(line["scores"])])
+        size, uncompressed = line["bytes_up"][0], lines["compress none"]["bytes_up"][0]
+        rows.append([name, f"{size:,}", f"{size / uncompressed:.0%}", interval(line["scores"])])
     write_table("compression", rows, ("--compress", "bytes up, per client and round", "of none", "score"))
 
 
