@@ -19,6 +19,7 @@ from fova.federation import flower_client, flower_server
 from fova.federation.aggregation import AGGREGATIONS
 from fova.federation.checkpoint import checkpoints
 from fova.federation.flower_server import Server, ServerConfig, create_run
+from fova.federation.messages import WEIGHT
 from fova.federation.simulation import Simulation
 from fova.policy import load_policy
 from fova.reports.progress import Quiet
@@ -161,7 +162,7 @@ def test_nothing_but_parameters_weight_metrics_and_sums_leaves_a_client(grid, wa
             assert set(content) == {"about", "parameters", "metrics"}
             assert set(content["about"]) == {"version", "run", "client", "round", "fingerprint"}
             assert all(isinstance(value, float) for value in content["metrics"].values()), "no lists of values"
-            assert {"log_weight", "rows", "value"} < set(content["metrics"])
+            assert {WEIGHT, "rows", "value"} < set(content["metrics"])
         else:
             assert set(content) == ({"about", "sums"} if normalise else {"about"})
             assert set(content["about"]) == {"version", "run", "client"}
@@ -201,7 +202,7 @@ def test_private_clients_send_no_metric_and_no_weight(grid, tmp_path):
     run = new_run(tmp_path, settings(rounds=1, normalise=False, **private))
     train(grid, run)
     sent = [m.content for direction, _, m in grid.log if direction == "up" and "parameters" in m.content]
-    assert [dict(content["metrics"]) for content in sent] == [{"log_weight": 0.0}] * 3
+    assert [dict(content["metrics"]) for content in sent] == [{WEIGHT: 0.0}] * 3
     noise = [content.array_records["parameters"][LAST].numpy() for content in sent]
     assert np.abs(noise[0] - noise[1]).max() > 1e-2, "noise is drawn by each client for itself"
 

@@ -9,7 +9,7 @@
                     client -> server   ConfigRecord about: version, run, client, round, fingerprint
                                        ArrayRecord  parameters: actor/..., critic/..., extra/...
                                                     (or whatever the plan's envelope makes of them)
-                                       MetricRecord metrics: log_weight and the algorithm's named metrics
+                                       MetricRecord metrics: submission/log_weight and the algorithm's metrics
     any refusal     client -> server   ConfigRecord about: version, run, client, refused (the reason in words)
 
 `round` counts from 0; `counted` is how many rounds were finished when a submission of this client last counted, and
@@ -32,6 +32,7 @@ from fova.federation.plan import Plan
 from fova.federation.wire import from_named_arrays, named_arrays
 
 HELLO, ROUND = "query", "train"  # Flower's names for the two kinds of message
+WEIGHT = "submission/log_weight"  # beside the metrics, under a name that no metric has
 
 
 class Refused(FovaError):
@@ -90,7 +91,7 @@ def hello_answer(plan: Plan, client: str, sums: Sums | None) -> RecordDict:
 
 def round_answer(plan: Plan, number: int, client: str, sent: Submission) -> RecordDict:
     about = _about(plan.run_id, client=client, round=number, fingerprint=plan.fingerprint())
-    metrics = {"log_weight": sent.log_weight, **sent.metrics}
+    metrics = {WEIGHT: sent.log_weight, **sent.metrics}
     return RecordDict(
         {
             "about": about,
@@ -140,9 +141,9 @@ def read_round_answer(content: RecordDict, plan: Plan, number: int, like: Submis
     _insist_on_records(content, {"about", "parameters", "metrics"})
     parameters = from_named_arrays(_arrays(content, "parameters"), like.parameters)
     metrics = {name: np.asarray(value, np.float32) for name, value in content.metric_records["metrics"].items()}
-    if set(metrics) != {"log_weight", *like.metrics}:
+    if set(metrics) != {WEIGHT, *like.metrics}:
         raise Refused(f"its metrics are {', '.join(sorted(metrics))}, which is not what was asked for")
-    return Submission(parameters, metrics.pop("log_weight"), metrics)  # type: ignore[arg-type]
+    return Submission(parameters, metrics.pop(WEIGHT), metrics)  # type: ignore[arg-type]
 
 
 # --- Records ---
