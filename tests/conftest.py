@@ -1,5 +1,6 @@
 """All tests share one compilation cache, so that each little program is compiled once per machine."""
 
+import signal
 import sys
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from fova import cli, runtime
 
 runtime.prepare()
+# Where tests are started in the background, Ctrl-C comes ignored; the tests of Ctrl-C press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
