@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from browser import browser, find_chromium
-from made_runs import make_run
 
 from fova.reports.page import write_report
 from fova.reports.scenes import Scene
+from made_runs import make_run
 
 CHROMIUM = find_chromium()
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")

@@ -1,8 +1,8 @@
 import pytest
-from made_runs import make_run
 
 from fova.errors import FovaError
 from fova.reports.records import read_groups
+from made_runs import make_run
 
 
 def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path):
