@@ -73,6 +73,7 @@ def rounds_logged(directory, name):
     return path.read_text().count("\n") if path.exists() else 0
 
 
+@pytest.mark.slow
 def test_killed_at_a_random_moment_it_loses_nothing_and_ends_with_the_same_tables(undisturbed, tmp_path):
     moment = random.randint(1, RUN["rounds"] - 1)
     print(f"killed when the second run had logged {moment} rounds")

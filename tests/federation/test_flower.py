@@ -187,6 +187,7 @@ def test_no_row_of_data_is_in_any_byte_that_leaves_a_client(grid, ward_files, tm
 # --- Envelopes ---
 
 
+@pytest.mark.slow
 def test_smaller_submissions_are_smaller_and_nearly_the_same(grid, ward_files, tmp_path):
     config = settings(rounds=1)
     expected, _ = simulated(ward_files, config)
