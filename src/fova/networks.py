@@ -101,9 +101,38 @@ class LayerNorm(eqx.Module):
         self.shift = jnp.zeros(width, jnp.float32)
 
     def __call__(self, x: Float[Array, "batch width"]) -> Float[Array, "batch width"]:
-        mean = x.mean(axis=-1, keepdims=True)
-        variance = jnp.square(x - mean).mean(axis=-1, keepdims=True)
-        return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * self.scale + self.shift
+        return normalised(x, self.scale, self.shift)
+
+
+@jax.custom_vjp
+def normalised(
+    x: Float[Array, "batch width"], scale: Float[Array, " width"], shift: Float[Array, " width"]
+) -> Float[Array, "batch width"]:
+    """Layer normalisation. The gradient is written out: what autodiff makes of it takes twice the time."""
+    return _normalised_forward(x, scale, shift)[0]
+
+
+def _normalised_forward(x: Array, scale: Array, shift: Array) -> tuple[Array, tuple[Array, ...]]:
+    from_mean = x - _row_means(x)
+    inverse_std = jax.lax.rsqrt(_row_means(jnp.square(from_mean)) + 1e-5)
+    unit = from_mean * inverse_std
+    return unit * scale + shift, (unit, inverse_std, scale)
+
+
+def _normalised_backward(kept: tuple[Array, ...], slope: Array) -> tuple[Array, Array, Array]:
+    unit, inverse_std, scale = kept
+    into = slope * scale
+    along_unit = _row_means(into * unit)
+    x_slope = inverse_std * (into - _row_means(into) - unit * along_unit)
+    return x_slope, jnp.sum(slope * unit, axis=0), jnp.sum(slope, axis=0)
+
+
+def _row_means(x: Float[Array, "batch width"]) -> Float[Array, "batch 1"]:
+    """The mean of each row, as a product: XLA sums rows one number after the other, products go many at a time."""
+    return x @ jnp.full((x.shape[-1], 1), 1.0 / x.shape[-1], x.dtype)
+
+
+normalised.defvjp(_normalised_forward, _normalised_backward)
 
 
 class MLP(eqx.Module):

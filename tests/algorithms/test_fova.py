@@ -18,13 +18,16 @@ from fova.algorithms.base import (
     pack,
     replace,
     target,
+    weighted_mean,
 )
 from fova.algorithms.fova import (
     BEHAVIOUR,
     GLOBAL,
     LOCAL,
+    UNKNOWN_LOG_UNIT,
     Fova,
     Memory,
+    Unit,
     awr_loss,
     awr_weight,
     client_log_weight,
@@ -34,6 +37,7 @@ from fova.algorithms.fova import (
     vcql_loss,
     vote,
 )
+from fova.federation.simulation import Simulation
 from fova.networks import Shapes, polyak
 from tiny import make_transitions
 
@@ -145,11 +149,18 @@ def different_networks(algorithm: Fova, seed: int) -> tuple[Learner, Broadcast]:
 
     learner = replace(first, actor=loud(first.actor), slow_critic=second.critic)
     if first.extra.memory is not None:
-        learner = replace(learner, extra=replace(first.extra, memory=Memory(fourth.critic, jnp.ones(()))))
+        memory = Memory(fourth.critic, first.extra.unit and unit_of(1.7), jnp.ones(()))
+        learner = replace(learner, extra=replace(first.extra, memory=memory))
     if first.extra.temperature is not None:
         warm = replace(first.extra.temperature, log=jnp.array(-0.4))
         learner = replace(learner, extra=replace(learner.extra, temperature=warm))
+    if first.extra.unit is not None:
+        learner = replace(learner, extra=replace(learner.extra, unit=unit_of(1.7)))
     return learner, Broadcast(loud(third.actor), third.critic)
+
+
+def unit_of(reward: float | None) -> Unit:
+    return Unit(jnp.log(reward or 1.0), jnp.array(0.0 if reward is None else 1.0))
 
 
 def mixed_batch(seed: int) -> Batch:
@@ -186,7 +197,8 @@ def test_step_agrees_with_the_numpy_implementation(variant):
     }
     uniform = jax.random.uniform(k[4], batch.actions.shape, minval=-1.0, maxval=1.0)
     rows = {name: np.asarray(values, np.float64) for name, values in batch._asdict().items()}
-    strengths = algorithm.strengths(learner.extra.log_scale)._asdict()
+    rows["rewards"] = rows["rewards"] / (1.0 if learner.extra.unit is None else 1.7)
+    strengths = algorithm.strengths(learner.extra.unit)._asdict()
     printed = with_fields(algorithm, **{name: float(strength) for name, strength in strengths.items()})
     critic, actor, details = losses(
         printed, algorithm.actor, nets, rows, {n: np.asarray(v) for n, v in actions.items()}, np.asarray(uniform)
@@ -213,7 +225,7 @@ def test_slow_critics_follow_and_only_follow():
 
 def test_vote_off_and_awr_off_is_a_plain_conservative_actor_critic_with_cloning():
     """One client, no vote, w = 1: the step must equal CQL with one sampled action plus behaviour cloning."""
-    algorithm = configure("fova", vote=False, awr=False, lam=2.0, alpha=3.0, **TINY)
+    algorithm = configure("fova", "equations", actor="clipped", vote=False, awr=False, lam=2.0, alpha=3.0, **TINY)
     learner, broadcast = different_networks(algorithm, seed=2)
     batch, key = mixed_batch(3), jax.random.key(9)
     new, _ = jax.jit(algorithm.step)(learner, broadcast, batch, key)
@@ -274,21 +286,19 @@ def test_presets_differ_in_every_row_of_the_published_table():
     assert isinstance(equations, ActorCritic)
 
 
-# --- Settings that follow the federation's scale of value ---
+# --- Settings in the federation's own unit of reward ---
 
 
-def test_auto_strengths_by_hand():
+def test_strengths_by_hand():
     auto = Fova(alpha="auto", lam="auto", beta="auto", discount=0.9)
-    # S = 50: one step is worth 5
-    assert auto.strengths(jnp.log(50.0)) == pytest.approx((2.5, 50.0, 1.5), rel=1e-5)
-    assert Fova(alpha=7.0, beta="auto", discount=0.9).strengths(jnp.log(50.0)) == pytest.approx((7.0, 5.0, 1.5))
+    assert auto.strengths(unit_of(5.0)) == pytest.approx((0.5, 10.0, 0.3), rel=1e-5)  # whatever the unit is
+    # Fixed strengths are in units of reward, of which five make one of the critics' units.
+    assert Fova(alpha=7.0, beta="auto", discount=0.9).strengths(unit_of(5.0)) == pytest.approx((1.4, 1.0, 0.3))
     assert Fova(alpha=7.0).strengths(None) == (7.0, 5.0, 5.0)
 
 
 def test_a_clients_weight_by_hand_and_nobody_is_silenced():
-    weights = [
-        float(client_log_weight(jnp.array(value), jnp.array(200.0))) for value in (220.0, 180.0, 0.0, -500.0)
-    ]
+    weights = [float(client_log_weight(jnp.array(value), 0.99)) for value in (110.0, 90.0, 0.0, -500.0)]
     assert weights == pytest.approx([2.0, -2.0, -4.0, -4.0], abs=1e-4)
 
 
@@ -300,56 +310,92 @@ def data_of(rewards, terminals, has_next_action) -> Data:
     return Data(jnp.asarray(np.concatenate([packed, padding])), jnp.array(rows), SHAPES)
 
 
-def test_the_value_that_data_shows_by_hand():
+def test_returns_to_go_by_hand():
     # An episode of three steps that ends, then one of two steps that is cut short before a state worth 8.
     data = data_of(rewards=[1, 2, 4, 1, 1], terminals=[0, 0, 1, 0, 0], has_next_action=[1, 1, 0, 1, 0])
-    to_go = [1 + 2 / 2 + 4 / 4, 2 + 4 / 2, 4, 1 + (1 + 8 / 2) / 2, 1 + 8 / 2]
-    shown = data.shown_value(0.5, lambda states: 8.0 * states[:, 0], chunk=3)
-    assert float(shown) == pytest.approx(np.mean(to_go))
+    to_go = [1 + 2 / 2 + 4 / 4, 2 + 4 / 2, 4, 1 + (1 + 8 / 2) / 2, 1 + 8 / 2, 0, 0, 0]
+    np.testing.assert_allclose(data.returns_to_go(0.5, lambda states: 8.0 * states[:, 0]), to_go)
+    np.testing.assert_allclose(data.returns_to_go(0.5), [*to_go[:3], 1.5, 1, 0, 0, 0])
+
+
+def test_returns_to_go_where_every_row_is_cut_short():
+    """More ends than one chunk holds, under vmap beside a client with none."""
+    rows = 20
+    cut = data_of(rewards=np.arange(rows), terminals=np.zeros(rows), has_next_action=np.zeros(rows))
+    whole = data_of(rewards=np.zeros(rows), terminals=np.ones(rows), has_next_action=np.zeros(rows))
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), cut, whole)
+    shown = jax.vmap(lambda data: data.returns_to_go(0.5, lambda states: 6.0 * states[:, 0], chunk=3))(both)
+    np.testing.assert_allclose(shown[0, :rows], np.arange(rows) + 3.0)
+    np.testing.assert_allclose(shown[1], 0.0)
 
 
 @pytest.mark.parametrize("factor", [0.01, 100.0])
 def test_auto_settings_are_blind_to_the_unit_of_reward(factor):
-    """Rewards and critics times c: the same imitation weights, the same actor, c times the conservative term."""
-    algorithm = Fova(**TINY, alpha="auto", lam="auto", beta="auto", weigh="data")
-    learner, broadcast = different_networks(algorithm, seed=0)
-    learner = replace(learner, extra=replace(learner.extra, log_scale=jnp.log(30.0)))
-
-    def scaled(critic):
-        last = critic.net.last
-        return replace(
-            critic,
-            net=replace(critic.net, last=replace(last, weight=factor * last.weight, bias=factor * last.bias)),
-        )
-
-    larger = replace(
-        learner,
-        critic=scaled(learner.critic),
-        slow_critic=scaled(learner.slow_critic),
-        extra=replace(learner.extra, log_scale=learner.extra.log_scale + jnp.log(factor)),
-    )
-    batch, key = mixed_batch(1), jax.random.key(2)
-    one, metrics = algorithm.step(learner, broadcast, batch, key)
-    other, metrics_of_larger = algorithm.step(
-        larger, broadcast, batch._replace(rewards=factor * batch.rewards), key
-    )
-    assert float(metrics["weight"]) < 0.999
-    assert float(metrics_of_larger["weight"]) == pytest.approx(float(metrics["weight"]), rel=1e-3)
-    assert float(metrics_of_larger["critic_loss"]) == pytest.approx(
-        factor**2 * float(metrics["critic_loss"]), rel=1e-3
-    )
-    for mine, theirs in zip(jax.tree.leaves(one.actor), jax.tree.leaves(other.actor)):
-        np.testing.assert_allclose(mine, theirs, atol=2e-6)
+    """Three rounds of a federation: rewards times c give the same networks, and c times the unit."""
+    algorithm = configure("fova", batch_size=16, hidden=(8, 8))
+    outcomes = []
+    for scale in (1.0, factor):
+        clients = {
+            name: with_fields(data, rewards=np.float32(scale) * data.rewards)
+            for name, data in ((str(seed), make_transitions(seed, episodes=4, steps=6)) for seed in range(3))
+        }
+        simulation = Simulation(algorithm, clients, SHAPES, local_steps=5)
+        state = simulation.start()
+        for _ in range(3):
+            state, report = simulation.round(state)
+        outcomes.append((state, report.metrics))
+    (one, metrics), (other, metrics_of_other) = outcomes
+    np.testing.assert_allclose(metrics_of_other["unit"], factor * metrics["unit"], rtol=1e-4)
+    assert 0 < metrics["unit"][0] < 100, "the federation must have agreed on a unit"
+    assert metrics["weight"].max() < 0.9999
+    for networks in ("actor", "critic"):
+        leaves = (jax.tree.leaves(getattr(state.broadcast, networks)) for state in (one, other))
+        for mine, theirs in zip(*leaves):
+            np.testing.assert_allclose(mine, theirs, atol=1e-4)
 
 
-def test_the_scale_travels_with_the_parameters_and_only_where_something_needs_it():
-    data = data_of(rewards=[1, 2, 4, 1, 1], terminals=[0, 0, 1, 0, 0], has_next_action=[1, 1, 0, 1, 0])
-    for algorithm, expected in ((Fova(**TINY), False), (Fova(**TINY, server_weights="value"), True)):
+def test_the_unit_travels_with_the_parameters_and_only_where_something_needs_it():
+    data = data_of(rewards=[1, 2, 4, 1, -1], terminals=[0, 0, 1, 0, 0], has_next_action=[1, 1, 0, 1, 0])
+    for algorithm, expected in ((Fova(**TINY), False), (Fova(**TINY, server_weights="value", discount=0.5), True)):
         learner = algorithm.init(jax.random.key(0), SHAPES)
         _, submission = algorithm.submit(learner, Broadcast(learner.actor, learner.critic), data)
         assert (submission.parameters.extra is not None) == expected
-    scale = jnp.exp(submission.parameters.extra)
-    q = np.abs(np.asarray(learner.critic(jnp.zeros((1, 3)), jnp.zeros((1, 2)))))
-    assert float(scale) == pytest.approx(max(float(submission.metrics["shown_value"]), q.mean()) + 9 / 5, rel=1e-2)
+    # Half of the mean |return to go|: 3, 4, 4, 1/2, -1
+    assert float(jnp.exp(submission.parameters.extra.log_value)) == pytest.approx(0.5 * 12.5 / 5)
+    assert float(submission.log_weight) == -4.0, "nobody knows the unit yet: all clients count alike"
     received = algorithm.receive(learner, submission.parameters)
-    assert float(received.extra.log_scale) == float(submission.parameters.extra)
+    assert received.extra.unit == submission.parameters.extra
+
+
+def test_who_saw_no_reward_agrees_with_the_unit_of_the_others():
+    data = data_of(rewards=[0, 0, 0], terminals=[0, 0, 1], has_next_action=[1, 1, 0])
+    algorithm = configure("fova", **TINY)
+    learner = algorithm.init(jax.random.key(0), SHAPES)
+    for heard in (Unit(jnp.zeros(()), jnp.zeros(())), unit_of(7.0)):
+        told = replace(learner, extra=replace(learner.extra, unit=heard))
+        _, submission = algorithm.submit(told, Broadcast(learner.actor, learner.critic), data)
+        assert submission.parameters.extra == heard
+
+
+def test_the_mean_of_units_leaves_out_who_knows_none():
+    submissions = jax.tree.map(lambda *leaves: jnp.stack(leaves), unit_of(8.0), unit_of(2.0), unit_of(None))
+    together = weighted_mean(submissions, jnp.log(jnp.array([1.0, 1.0, 6.0])))
+    assert float(jnp.exp(together.log_value)) == pytest.approx(4.0, rel=1e-5)
+    assert float(unit_of(None).log_value) == UNKNOWN_LOG_UNIT
+
+
+def test_the_memory_of_a_continual_run_keeps_its_own_unit():
+    """Critics that say the same in another unit are no reason to pull."""
+    algorithm = configure("fova", continual=3.0, **TINY)
+    learner, broadcast = different_networks(algorithm, seed=0)
+    last = learner.critic.net.last
+    halved = replace(
+        learner.critic,
+        net=replace(learner.critic.net, last=replace(last, weight=last.weight / 2, bias=last.bias / 2)),
+    )
+    half_unit = Memory(halved, unit_of(3.4), jnp.ones(()))
+    same = replace(learner, extra=replace(learner.extra, memory=half_unit))
+    nothing = replace(learner, extra=replace(learner.extra, memory=replace(half_unit, valid=jnp.zeros(()))))
+    batch, key = mixed_batch(1), jax.random.key(2)
+    pulled, free = (algorithm.step(it, broadcast, batch, key)[1]["critic_loss"] for it in (same, nothing))
+    assert float(pulled) == pytest.approx(float(free), rel=1e-5)

@@ -76,31 +76,37 @@ class Data(eqx.Module):
 
         return jax.lax.map(total, starts).sum() / self.length
 
-    def shown_value(
+    def returns_to_go(
         self,
         discount: float,
-        beyond: Callable[[Float[Array, "rows observation"]], Float[Array, " rows"]],
-        chunk: int = 1024,
-    ) -> Float[Array, ""]:
-        """The mean over all rows of the discounted rewards that the data itself shows from there on.
+        beyond: Callable[[Float[Array, "rows observation"]], Float[Array, " rows"]] | None = None,
+        chunk: int = 64,
+    ) -> Float[Array, " capacity"]:
+        """For each row the discounted rewards that the data itself shows from there on; 0 past `length`.
 
-        Where an episode was cut short, `beyond` says what would have followed.
+        Where an episode was cut short, `beyond` says what would have followed; without it, nothing does.
         """
         capacity = self.rows.shape[0]
         rows = self.batch(jnp.arange(capacity))
-        starts = jnp.arange(0, capacity, chunk)
-        next_rows = jnp.minimum(starts[:, None] + jnp.arange(chunk), capacity - 1)
-        after_end = jax.lax.map(lambda part: beyond(rows.next_observations[part]), next_rows).reshape(-1)[:capacity]
-        goes_on = rows.has_next_action > 0
-        own = rows.rewards + jnp.where(goes_on, 0.0, discount * (1.0 - rows.terminals) * after_end)
-        present = jnp.arange(capacity) < self.length
+        present, goes_on = jnp.arange(capacity) < self.length, rows.has_next_action > 0
+        own = jnp.where(present, rows.rewards, 0.0)
+        if beyond is not None:
+            cut = present & ~goes_on & (rows.terminals == 0)
+            (where,) = jnp.nonzero(cut, size=capacity + chunk, fill_value=capacity)  # few, but nobody knows how few
+
+            def add(i: Int[Array, ""], own: Float[Array, " capacity"]) -> Float[Array, " capacity"]:
+                some = jax.lax.dynamic_slice(where, (i * chunk,), (chunk,))
+                worth = discount * beyond(rows.next_observations[jnp.minimum(some, capacity - 1)])
+                return own.at[some].add(worth, mode="drop")
+
+            own = jax.lax.fori_loop(0, (cut.sum() + chunk - 1) // chunk, add, own)
 
         def earlier(later: Any, here: Any) -> Any:  # x -> gain + keep x, one map after the other
             (keep_later, gain_later), (keep, gain) = later, here
             return keep * keep_later, gain + keep * gain_later
 
-        maps = (jnp.where(goes_on & present, discount, 0.0), jnp.where(present, own, 0.0))
-        return jax.lax.associative_scan(earlier, maps, reverse=True)[1].sum() / self.length
+        maps = (jnp.where(goes_on & present, discount, 0.0), own)
+        return jax.lax.associative_scan(earlier, maps, reverse=True)[1]
 
     def spread(self, size: int) -> Batch:
         """`size` rows spread evenly over the dataset: the same ones every time, no randomness needed."""

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fova.algorithms.base import (
-    MEASURED_STATES,
     ActorCritic,
     Batch,
     Broadcast,
@@ -36,35 +35,48 @@ LOCAL, BEHAVIOUR, GLOBAL = range(3)
 VoteOrder = Literal["min_then_max", "max_then_min"]
 Auto = Literal["auto"]
 
-# What "auto" stands for. S is the federation's scale of value: how large its clients' values are, as the server
-# heard last (`Fova.submit`); one step is worth about (1 - gamma) S. So rewards may be in any unit.
-AUTO_ALPHA = 0.5  # times what one step is worth
-AUTO_BETA = 0.3  # times what one step is worth
-AUTO_LAMBDA = 1.0  # times S: once the critics have learned, imitation and Q pull about equally
+# Rewards come in any unit. Where something is "auto" the federation agrees on its own, what one step is worth:
+# (1 - gamma) times the returns in its data (`Fova.submit`). Critics then learn in that unit, a good policy is worth
+# about 1 / (1 - gamma) in every task, and these numbers serve them all.
+AUTO_ALPHA = 0.5
+AUTO_BETA = 0.3
+AUTO_LAMBDA = 1.0  # times 1 / (1 - gamma): once the critics have learned, imitation and Q pull about equally
+# Until the first messages have met, nobody knows the unit: so large a one leaves no reward to learn from.
+UNKNOWN_LOG_UNIT = 60.0
 # How much a client counts at the server, where its value decides.
-VALUE_SHARPNESS = 20.0  # a client whose value is a tenth of S lower counts e^-2 as much
+VALUE_SHARPNESS = 20.0  # a client whose value is a tenth of 1 / (1 - gamma) lower counts e^-2 as much
 LEAST_LOG_WEIGHT = -4.0  # nobody is silenced: who alone knows a part of the states must be heard, whatever it earns
 
 # With the vote on, a_g is itself a candidate and w stays in (0, 1]. With it off nothing else bounds w.
 MAX_WEIGHT = 100.0
-# Keeps the logarithm finite where all rewards and all Q are 0.
-TINY = 1e-8
 
 
 # --- What a client carries beyond the skeleton ------------------------------------------------------------
+
+
+class Unit(eqx.Module):
+    """The federation's unit of reward. Both parts are averaged as parameters are: who knows none leaves both 0."""
+
+    log: Float[Array, ""]  # times `known`
+    known: Float[Array, ""]
+
+    @property
+    def log_value(self) -> Float[Array, ""]:
+        return jnp.where(self.known > 0, self.log / jnp.where(self.known > 0, self.known, 1.0), UNKNOWN_LOG_UNIT)
 
 
 class Memory(eqx.Module):
     """The critics as they were when the data last changed (continual variant)."""
 
     critic: TwinCritic
+    unit: Unit | None  # of their values
     valid: Float[Array, ""]  # 0 until the data has changed once
 
 
 class Extra(eqx.Module):
     temperature: Temperature | None
     memory: Memory | None
-    log_scale: Float[Array, ""] | None  # log S, where something needs it; the server's message overwrites it
+    unit: Unit | None  # where one is used; the server says it
 
 
 # --- The equations ----------------------------------------------------------------------------------------
@@ -76,7 +88,7 @@ class Candidates(NamedTuple):
 
 
 class Strengths(NamedTuple):
-    """Alpha, lambda and beta as numbers."""
+    """Alpha, lambda and beta as numbers, in the unit in which critics learn."""
 
     alpha: float | Float[Array, ""]
     lam: float | Float[Array, ""]
@@ -141,9 +153,9 @@ def vcql_loss(
     return jnp.sum(td_scale * jnp.square(q_data - y).mean(axis=1) + alpha * gap.mean(axis=1))
 
 
-def client_log_weight(value: Float[Array, ""], scale: Float[Array, ""]) -> Float[Array, ""]:
-    """How much a client counts at the server, given its value and the federation's scale of value."""
-    return jnp.maximum(VALUE_SHARPNESS * (value / scale - 1.0), LEAST_LOG_WEIGHT)
+def client_log_weight(value: Float[Array, ""], discount: float) -> Float[Array, ""]:
+    """How much a client counts at the server, given its value in units of what one step is worth."""
+    return jnp.maximum(VALUE_SHARPNESS * ((1.0 - discount) * value - 1.0), LEAST_LOG_WEIGHT)
 
 
 def awr_weight(
@@ -206,14 +218,14 @@ class Fova(ActorCritic):
     """How the actor turns a state into actions: clipped (Gaussian around a tanh mean, clipped to the bounds) or
     squashed (tanh of a Gaussian, as the authors have it)."""
     alpha: float | Auto = 5.0
-    """Weight of the conservative term of the critics (eq. vcql), in units of reward; auto follows the
-    federation's own scale of values."""
+    """Weight of the conservative term of the critics (eq. vcql), in units of reward; auto is half of what one step
+    is worth in this federation."""
     lam: float | Auto = 5.0
-    """Lambda: weight of imitation against the Q term of the actor (eq. awr), in units of Q; auto likewise. 0
-    leaves the Q term alone."""
+    """Lambda: weight of imitation against the Q term of the actor (eq. awr), in units of Q; auto is what a good
+    policy is worth. 0 leaves the Q term alone."""
     beta: float | Auto = 5.0
-    """Temperature of the imitation weights w (eq. awr), in units of Q; auto likewise. Large means plain behaviour
-    cloning."""
+    """Temperature of the imitation weights w (eq. awr), in units of Q; auto is 0.3 of what one step is worth.
+    Large means plain behaviour cloning."""
     conservative: Literal["vote", "logsumexp"] = "vote"
     """Whose Q the critics push down: the voted action's, or a soft maximum over the votes at s and s' and a
     uniform action."""
@@ -231,7 +243,7 @@ class Fova(ActorCritic):
     """Which action the actor imitates: the one in the data, as printed, or the one that won the vote at s."""
     server_weights: Literal["plain", "value"] = "plain"
     """How much clients count at the server: alike, as printed (or as value_weight says), or by the value that their
-    data and critics show, in units of the federation's own; nobody is silenced."""
+    data and critics show, in units of what one step is worth; nobody is silenced."""
     vote: bool = True
     """Hold the vote. Without it (ablation) the client's own action wins everywhere."""
     awr: bool = True
@@ -243,48 +255,56 @@ class Fova(ActorCritic):
     def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
         learner = super().init(key, shapes)
         temperature = Temperature.start(self.actor_lr) if self.entropy == "auto" else None
-        memory = Memory(learner.critic, jnp.zeros(())) if self.continual else None
-        log_scale = jnp.zeros(()) if self.uses_scale else None
-        return replace(learner, extra=Extra(temperature, memory, log_scale))
+        unit = Unit(jnp.zeros(()), jnp.zeros(())) if self.uses_unit else None
+        memory = Memory(learner.critic, unit, jnp.zeros(())) if self.continual else None
+        return replace(learner, extra=Extra(temperature, memory, unit))
 
     @property
-    def uses_scale(self) -> bool:
+    def uses_unit(self) -> bool:
         return self.server_weights == "value" or "auto" in (self.alpha, self.lam, self.beta)
 
     def receive(self, learner: Learner, broadcast: Broadcast) -> Learner:
-        return replace(super().receive(learner, broadcast), extra=replace(learner.extra, log_scale=broadcast.extra))
+        return replace(super().receive(learner, broadcast), extra=replace(learner.extra, unit=broadcast.extra))
 
     def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
         learner, submission = super().submit(learner, broadcast, data)
-        if not self.uses_scale:
+        heard = learner.extra.unit
+        if heard is None:
             return learner, submission
         # --- The client's value: the larger of what its data shows and what its critics see in its policy ---
-        shown = data.shown_value(self.discount, lambda s: learner.critic(s, learner.actor(s).mode()).min(axis=0))
-        value = jnp.maximum(submission.metrics["value"], shown)
+        unit = jnp.exp(heard.log_value)
+        to_go = data.returns_to_go(
+            self.discount, lambda s: unit * learner.critic(s, learner.actor(s).mode()).min(axis=0)
+        )
+        shown = to_go.sum() / data.length / unit
         log_weight = submission.log_weight
         if self.server_weights == "value":
-            log_weight = client_log_weight(value, jnp.exp(learner.extra.log_scale))
-        # --- Its part of the federation's scale of value; logarithms, so that it is as small as a parameter ---
-        rows = data.spread(MEASURED_STATES)
-        q = learner.critic(rows.observations, rows.actions)
-        log_scale = jnp.log(jnp.maximum(jnp.abs(q).mean(), jnp.abs(shown)) + jnp.abs(rows.rewards).mean() + TINY)
-        metrics = submission.metrics | {"shown_value": shown, "log_weight": log_weight}
-        return learner, Submission(replace(submission.parameters, extra=log_scale), log_weight, metrics)
+            log_weight = client_log_weight(jnp.maximum(submission.metrics["value"], shown), self.discount)
+        # --- Its part of the unit; a logarithm, to be as small as a parameter. Who saw no reward repeats. ---
+        one_step = (1.0 - self.discount) * jnp.abs(data.returns_to_go(self.discount)).sum() / data.length
+        saw_reward = one_step > 0
+        own = Unit(
+            log=jnp.where(saw_reward, jnp.log(jnp.where(saw_reward, one_step, 1.0)), heard.log),
+            known=jnp.where(saw_reward, 1.0, heard.known),
+        )
+        told_unit = jnp.where(heard.known > 0, unit, 0.0)
+        metrics = submission.metrics | {"shown_value": shown, "log_weight": log_weight, "unit": told_unit}
+        return learner, Submission(replace(submission.parameters, extra=own), log_weight, metrics)
 
-    def strengths(self, log_scale: Float[Array, ""] | None) -> Strengths:
-        """The three strengths of the equations; those that are "auto" follow the federation's value scale."""
-        scale = 1.0 if log_scale is None else jnp.exp(log_scale)
-        one_step = (1.0 - self.discount) * scale
+    def strengths(self, unit: Unit | None) -> Strengths:
+        """The three strengths of the equations in the unit in which critics learn."""
+        per_reward = 1.0 if unit is None else jnp.exp(-unit.log_value)
         return Strengths(
-            alpha=AUTO_ALPHA * one_step if self.alpha == "auto" else self.alpha,
-            lam=AUTO_LAMBDA * scale if self.lam == "auto" else self.lam,
-            beta=AUTO_BETA * one_step if self.beta == "auto" else self.beta,
+            alpha=AUTO_ALPHA if self.alpha == "auto" else self.alpha * per_reward,
+            lam=AUTO_LAMBDA / (1.0 - self.discount) if self.lam == "auto" else self.lam * per_reward,
+            beta=AUTO_BETA if self.beta == "auto" else self.beta * per_reward,
         )
 
     def data_changed(self, learner: Learner) -> Learner:
         if learner.extra.memory is None:
             return learner
-        return replace(learner, extra=replace(learner.extra, memory=Memory(learner.critic, jnp.ones(()))))
+        memory = Memory(learner.critic, learner.extra.unit, jnp.ones(()))
+        return replace(learner, extra=replace(learner.extra, memory=memory))
 
     def ballot(self, has_action: Float[Array, " batch"]) -> Float[Array, "3 batch"]:
         """Who may stand: the data's action only where there is one; with the vote off, only the local policy."""
@@ -297,20 +317,22 @@ class Fova(ActorCritic):
         s, a, next_s = batch.observations, batch.actions, batch.next_observations
         local_key, global_key, next_local_key, next_global_key, uniform_key = jax.random.split(key, 5)
         temperature, memory = learner.extra.temperature, learner.extra.memory
-        alpha, lam, beta = self.strengths(learner.extra.log_scale)
+        unit = learner.extra.unit
+        alpha, lam, beta = self.strengths(unit)
+        rewards = batch.rewards if unit is None else batch.rewards * jnp.exp(-unit.log_value)
 
         # --- Candidates at s and at s' ---
         local_products = learner.actor.net.keep(s)
         local, next_local = learner.actor.distribution(local_products[-1]), learner.actor(next_s)
         here = candidates(local, a, broadcast.actor(s), local_key, global_key)
         there = candidates(next_local, batch.next_actions, broadcast.actor(next_s), next_local_key, next_global_key)
-        ballot, next_ballot = self.ballot(jnp.ones_like(batch.rewards)), self.ballot(batch.has_next_action)
+        ballot, next_ballot = self.ballot(jnp.ones_like(rewards)), self.ballot(batch.has_next_action)
 
         # --- Vote at s' under the slow critics: eq. (vote_policy) ---
         standing = slice(None) if self.vote else slice(LOCAL, LOCAL + 1)  # who cannot win need not be scored
         next_q = learner.slow_critic(next_s, there.actions[standing])
         next_vote = vote(next_q, next_ballot[standing], self.vote_order)
-        y = target(batch.rewards, batch.terminals, next_vote.value, self.discount)
+        y = target(rewards, batch.terminals, next_vote.value, self.discount)
 
         # --- Critics: eq. (vcql) ---
         q_products = learner.critic.keep(s, here.actions)
@@ -338,7 +360,10 @@ class Fova(ActorCritic):
             gap = pushed_down(critic, q_voted) - q_data
             loss = vcql_loss(q_data, y, gap, alpha, self.td_scale)
             if memory is not None:
-                loss += self.continual * memory.valid * memory_loss(q_data, memory.critic(s, a))
+                q_before = memory.critic(s, a)
+                if unit is not None and memory.unit is not None:
+                    q_before *= jnp.exp(memory.unit.log_value - unit.log_value)
+                loss += self.continual * memory.valid * memory_loss(q_data, q_before)
             return loss, gap
 
         (critic_objective, gap), critic_gradient = jax.value_and_grad(critic_loss, has_aux=True)(learner.critic)
@@ -383,5 +408,5 @@ class Fova(ActorCritic):
             "critic_loss": critic_objective,
             "actor_loss": actor_objective,
         }
-        extra = Extra(temperature, memory, learner.extra.log_scale)
+        extra = Extra(temperature, memory, unit)
         return Learner(actor, critic, slow_critic, actor_moments, critic_moments, extra), metrics
