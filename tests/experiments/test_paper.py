@@ -49,9 +49,9 @@ def test_settings_that_the_paper_states():
 
 def test_the_estimate_by_hand():
     run = catalogue.get("server-or-clients").runs(paper.SMALL)[0]
-    training = 60 * 100 * 4 * 0.01  # rounds, local steps, clients
-    # before training and every 5 of 60 rounds, 5 episodes of server and 4 clients; 20 of each at the end
-    playing = (13 * 5 * 5 + 20 * 5) * 1000 * 0.001
+    training = 40 * 100 * 4 * 0.01  # rounds, local steps, clients
+    # before training and every 10 of 40 rounds, 5 episodes of server and 4 clients; 20 of each at the end
+    playing = (5 * 5 * 5 + 20 * 5) * 1000 * 0.001
     assert cost.seconds(run, Speed(0.01, 0.001)) == pytest.approx(cost.START_SECONDS + training + playing)
 
 
