@@ -32,6 +32,7 @@ configurations = st.builds(
         mode=st.sampled_from(["federated", "local", "centralised"]),
         normalise=st.booleans(),
         evaluate_clients=st.booleans(),
+        evaluate_in_background=st.booleans(),
         action_low=st.just((-1.5, -2.0)),
         action_high=st.just((1.0, 2.0)),
     ),

@@ -57,7 +57,7 @@ ALL = (*FOVA_AND_TWO, CQL, TD3BC)
 
 LOCOMOTION = ("halfcheetah", "hopper", "walker2d", "ant")
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
-# The paper names neither the values of its sweeps nor, for these and the data size, the task: one that learns early.
+# The paper names neither the values of its sweeps nor, for these and the data size, the task. Hopper learns early.
 SWEPT = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 TUNED_ON = ("hopper", ("medium-expert",) * 4)
 

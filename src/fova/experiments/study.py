@@ -71,18 +71,31 @@ CHANGES = (
     Variant("fova (released)", "fova", preset="released"),
 )
 
+# How to listen to clients of which each knows a part.
+LISTENING = (
+    RECOMMENDED,
+    Variant("all alike", "fova", settings={"server_weights": "plain"}),
+    Variant("winner takes all", "fova", settings={"server_weights": "plain", "value_weight": 1.0}),
+    BASELINES[0],
+    Variant("fova, local only", "fova", mode="local"),
+)
+
 # Rewards in other units: what is automatic must not care.
-FIXED = Variant("fixed at 5, 5, 5", "fova", settings={"alpha": 5.0, "lam": 5.0, "beta": 5.0})
 UNITS = tuple(
     Case(
-        f"{task}, rewards x {factor:g}",
-        task,
+        f"rewards x {factor:g}",
+        "maze2d-umaze",
         ("expert", "expert", "random", "random"),
         5_000,
         run={"reward_scale": factor},
+        at=factor,
     )
-    for task in ("hopper", "maze2d-umaze")
     for factor in (0.01, 1.0, 100.0)
+)
+FIXED = (
+    Variant("fixed as printed", "fova", settings={"alpha": 5.0, "lam": 5.0, "beta": 5.0}),
+    # what automatic comes to in this maze, where one step of an expert is worth 0.59
+    Variant("fixed, fitted to x 1", "fova", settings={"alpha": 0.3, "lam": 59.0, "beta": 0.18}),
 )
 
 ENTRIES = (
@@ -115,10 +128,18 @@ ENTRIES = (
         SCALES,
     ),
     Entry(
+        "complementary",
+        "A maze of which each client knows one half: who is listened to",
+        (COMPLEMENTARY,),
+        LISTENING,
+        SCALES,
+    ),
+    Entry(
         "reward-units",
         "Automatic strengths against fixed ones, with rewards in three units",
         UNITS,
-        (RECOMMENDED, FIXED),
+        (RECOMMENDED, *FIXED),
         SCALES,
+        axis="rewards times",
     ),
 )

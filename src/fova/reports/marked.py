@@ -1,11 +1,14 @@
-"""Tables in documents that are made from result files: `make results-tables` writes them anew.
+"""Tables and pictures in documents that are made from result files: `make results-tables` writes them anew.
 
 A document holds a table between two comments, of which the first names the result file and the table in it:
 
     <!-- results/mixed-curves.json: summary -->
     <!-- end of results -->
+
+`curves` in place of a table's name stands for the learning curves, a picture in docs/images.
 """
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -14,6 +17,7 @@ from fova.errors import FovaError
 from fova.experiments.results import Results
 from fova.files import write_atomically
 from fova.reports.paper_tables import table
+from fova.reports.result_curves import curves
 
 MARKED = re.compile(
     r"(?P<begin><!-- (?P<file>results/[\w.-]+\.json): (?P<table>[\w-]+) -->\n).*?(?P<end><!-- end of results -->)",
@@ -26,23 +30,40 @@ def documents(root: Path) -> list[Path]:
     return [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
 
 
-def renewed(text: str, root: Path) -> str:
-    """The document with every marked table made from its result file."""
+def renewed(text: str, root: Path, folder: Path) -> str:
+    """The document in `folder` with every marked table made from its result file, every picture linked."""
 
     def made(found: re.Match[str]) -> str:
-        sheet = table(Results.load(root / found["file"]), found["table"])
-        return f"{found['begin']}{sheet.markdown()}{found['end']}"
+        results = Results.load(root / found["file"])
+        if found["table"] == "curves":
+            link = os.path.relpath(_picture(results, root), folder).replace(os.sep, "/")
+            content = f"![{results.title}: learning curves]({link})\n"
+        else:
+            content = table(results, found["table"]).markdown()
+        return f"{found['begin']}{content}{found['end']}"
 
     return MARKED.sub(made, text)
+
+
+def pictures(text: str, root: Path) -> dict[Path, str]:
+    """The pictures that a document marks: where each belongs, and what it must hold."""
+    files = dict.fromkeys(found["file"] for found in MARKED.finditer(text) if found["table"] == "curves")
+    loaded = [Results.load(root / file) for file in files]
+    return {_picture(results, root): curves(results) + "\n" for results in loaded}
+
+
+def _picture(results: Results, root: Path) -> Path:
+    return root / "docs" / "images" / f"{results.name}-curves.svg"
 
 
 def main(root: Path) -> None:
     for path in documents(root):
         text = path.read_text(encoding="utf-8")
-        new = renewed(text, root)
-        if new != text:
-            write_atomically(path, new.encode())
-            print(f"{path}: tables made anew")
+        made = {path: renewed(text, root, path.parent), **pictures(text, root)}
+        for file, content in made.items():
+            if not file.is_file() or file.read_text(encoding="utf-8") != content:
+                write_atomically(file, content.encode())
+                print(f"{file}: made anew")
 
 
 if __name__ == "__main__":

@@ -73,9 +73,15 @@ class Axis:
 
 
 def line_chart(
-    title: str, description: str, lines: Sequence[Line], levels: Sequence[Level], x_label: str, y_label: str
+    title: str,
+    description: str,
+    lines: Sequence[Line],
+    levels: Sequence[Level],
+    x_label: str,
+    y_label: str,
+    place: tuple[float, float] | None = None,
 ) -> Markup:
-    """Curves over training with bands, and levels to compare with."""
+    """Curves over training with bands, and levels to compare with. `place` is where in a larger picture it goes."""
     values = [v for line in lines for v in (*line.y, *(line.low or ()), *(line.high or ()))]
     low, high = _span([*values, *(level.value for level in levels)])
     y_ticks = _ticks(low, high)
@@ -94,6 +100,7 @@ def line_chart(
         [_level(level, x, y) for level in levels],
         [_band(line, x, y) for line in lines],
         [_line(line, x, y) for line in lines],
+        place=place,
     )
 
 
@@ -156,10 +163,19 @@ def dot_chart(title: str, description: str, rows: Sequence[Dots], server: float 
 # --- Parts of a chart ---
 
 
-def _chart(title: str, description: str, width: float, height: float, *parts: str | Sequence[str]) -> Markup:
+def _chart(
+    title: str,
+    description: str,
+    width: float,
+    height: float,
+    *parts: str | Sequence[str],
+    place: tuple[float, float] | None = None,
+) -> Markup:
+    placed = {"x": place[0], "y": place[1], "width": width, "height": height} if place else {}
     return element(
         "svg",
         *parts,
+        **placed,
         viewBox=f"0 0 {width:g} {height:g}",
         role="img",
         aria_label=f"{title}. {description}",

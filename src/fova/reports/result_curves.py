@@ -1,0 +1,100 @@
+"""The learning curves of a result file as one SVG, for the documents: a panel per case, a line per variant.
+
+Text and lines only, written by `svg.py`: equal results give equal bytes, which `marked.py` relies on.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+
+from fova.evaluation.statistics import bootstrap_mean
+from fova.experiments.results import Results, RunResult
+from fova.reports import svg
+from fova.reports.markup import Markup, element
+from fova.reports.palette import SERIES, css
+
+COLUMNS = 3
+TITLE, GAP, LEGEND_ROW = 26, 10, 24
+SAMPLE = 34  # width of a legend's piece of line
+STYLE = f"""
+text {{ font-family: sans-serif; font-size: 13px; fill: #333; }}
+.title {{ font-size: 15px; fill: #000; }}
+.grid {{ stroke: #ddd; fill: none; }}
+.line {{ stroke: var(--colour); stroke-width: 2.2; fill: none; stroke-linejoin: round; }}
+.line circle {{ fill: var(--colour); stroke: #fff; }}
+.band {{ fill: var(--colour); opacity: .2; }}
+{css()}
+"""
+STEPS = "local steps"
+Style = tuple[str, Sequence[float]]  # colour and dashes
+
+
+def curves(results: Results) -> Markup:
+    """Mean normalised score along training (the return where there is none), with intervals over seeds."""
+    styles = dict(zip(results.variants(), cycle(SERIES)))
+    cases = results.cases()
+    columns = min(COLUMNS, len(cases))
+    rows = -(-len(cases) // columns)
+    width = columns * svg.WIDTH + (columns - 1) * GAP
+    legend, legend_height = _legend(results, styles, width)
+    panel_height = TITLE + svg.HEIGHT + GAP
+    panels = []
+    for i, case in enumerate(cases):
+        left, top = i % columns * (svg.WIDTH + GAP), i // columns * panel_height
+        panels.append(
+            element("text", case, x=left + svg.WIDTH / 2, y=top + 18, text_anchor="middle", class_="title")
+        )
+        panels.append(_panel(results, case, styles, (left, top + TITLE)))
+    height = rows * panel_height + legend_height
+    return element(
+        "svg",
+        element("style", Markup(STYLE)),
+        element("rect", width=width, height=height, fill="#fff"),
+        panels,
+        element("g", legend, transform=f"translate(0 {rows * panel_height})"),
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width} {height}",
+        role="img",
+        aria_label=f"{results.title}: learning curves. {results.scale}.",
+    )
+
+
+def _panel(results: Results, case: str, styles: Mapping[str, Style], place: tuple[float, float]) -> Markup:
+    lines = [
+        _line(variant, runs, *styles[variant])
+        for variant in results.variants()
+        if (runs := results.of(case=case, variant=variant))
+    ]
+    scored = all(run.evaluations[0].server.score is not None for run in results.of(case=case))
+    ends = "; ".join(f"{line.label} ends at {line.y[-1]:.1f}" for line in lines)
+    return svg.line_chart(case, f"{ends}.", lines, [], STEPS, "score" if scored else "return", place=place)
+
+
+def _line(label: str, runs: list[RunResult], colour: str, dashes: Sequence[float]) -> svg.Line:
+    """Only moments at which every seed was played: the mean never jumps because a seed is missing."""
+    per_seed = [{moment.steps: moment.server.figure for moment in run.evaluations} for run in runs]
+    steps = sorted(set.intersection(*(set(values) for values in per_seed)))
+    intervals = [bootstrap_mean([values[step] for values in per_seed]) for step in steps]
+    low, high = ([i.low for i in intervals], [i.high for i in intervals]) if len(runs) > 1 else (None, None)
+    return svg.Line(label, steps, [i.value for i in intervals], colour, low, high, dashes)
+
+
+def _legend(results: Results, styles: Mapping[str, Style], width: float) -> tuple[list[Markup], float]:
+    """Samples of all lines in as many rows as they need, and how high they are together."""
+    counts = {len(results.of(case=case, variant=v)) for case in results.cases() for v in results.variants()}
+    seeds = sorted(counts - {0})
+    how_many = " to ".join(str(n) for n in dict.fromkeys((seeds[0], seeds[-1])))
+    bands = "bands: 95 % bootstrap intervals" if seeds[-1] > 1 else "no intervals"
+    parts, x, row = [], 8.0, 0
+    for label, (colour, dashes) in styles.items():
+        needed = SAMPLE + 14 + svg.CHARACTER * len(label) + 16
+        if x + needed > width and x > 8:
+            x, row = 8.0, row + 1
+        y = row * LEGEND_ROW + 14.0
+        stroke = " ".join(f"{length:g}" for length in dashes) or None
+        sample = element("path", d=f"M{x:.1f} {y:.1f}h{SAMPLE}", stroke_dasharray=stroke, class_=f"line {colour}")
+        parts += [sample, element("text", label, x=x + SAMPLE + 8, y=y + 4.5)]
+        x += needed
+    row += 1
+    words = f"runs per line: {how_many}; {bands}; {results.scale}"
+    parts.append(element("text", words, x=8.0, y=row * LEGEND_ROW + 18.0))
+    return parts, (row + 1) * LEGEND_ROW + 6
