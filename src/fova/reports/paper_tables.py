@@ -44,6 +44,8 @@ def tables(results: Results) -> dict[str, Sheet]:
     made = {"main": MAIN[results.measured](results)}
     if len(results.cases()) > 1 and results.axis is None and _scored(results):
         made["summary"] = summary(results)
+    if results.measured == "return" and all(run.final is not None and run.final.clients for run in results.runs):
+        made["clients"] = server_and_clients(results)
     return made
 
 
