@@ -384,6 +384,15 @@ def test_the_mean_of_units_leaves_out_who_knows_none():
     assert float(unit_of(None).log_value) == UNKNOWN_LOG_UNIT
 
 
+@pytest.mark.parametrize("claim", [-1e6, 1e6])
+def test_an_absurd_unit_spoils_no_number(claim):
+    algorithm = configure("fova", **TINY)
+    learner, broadcast = different_networks(algorithm, seed=0)
+    absurd = replace(learner, extra=replace(learner.extra, unit=Unit(jnp.array(claim), jnp.array(1.0))))
+    after, metrics = algorithm.step(absurd, broadcast, mixed_batch(1), jax.random.key(2))
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((after, metrics)))
+
+
 def test_the_memory_of_a_continual_run_keeps_its_own_unit():
     """Critics that say the same in another unit are no reason to pull."""
     algorithm = configure("fova", continual=3.0, **TINY)

@@ -43,6 +43,7 @@ AUTO_BETA = 0.3
 AUTO_LAMBDA = 1.0  # times 1 / (1 - gamma): once the critics have learned, imitation and Q pull about equally
 # Until the first messages have met, nobody knows the unit: so large a one leaves no reward to learn from.
 UNKNOWN_LOG_UNIT = 60.0
+LEAST_LOG_UNIT = -20.0  # whatever a client may claim, rewards in this unit can still be squared
 # How much a client counts at the server, where its value decides.
 VALUE_SHARPNESS = 20.0  # a client whose value is a tenth of 1 / (1 - gamma) lower counts e^-2 as much
 LEAST_LOG_WEIGHT = -4.0  # nobody is silenced: who alone knows a part of the states must be heard, whatever it earns
@@ -62,7 +63,9 @@ class Unit(eqx.Module):
 
     @property
     def log_value(self) -> Float[Array, ""]:
-        return jnp.where(self.known > 0, self.log / jnp.where(self.known > 0, self.known, 1.0), UNKNOWN_LOG_UNIT)
+        known = self.known > 0
+        mean = jnp.clip(self.log / jnp.where(known, self.known, 1.0), LEAST_LOG_UNIT, UNKNOWN_LOG_UNIT)
+        return jnp.where(known, mean, UNKNOWN_LOG_UNIT)
 
 
 class Memory(eqx.Module):
