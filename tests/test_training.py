@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 
 import fova
+from fova import training
 from fova.config import load_config
 from fova.errors import FovaError
 from fova.federation.checkpoint import checkpoints
+from fova.federation.simulation import Simulation
 from fova.interrupts import Interrupted
 from fova.reports.progress import Quiet
 from fova.runs import RunDirectory
@@ -234,6 +237,132 @@ def test_training_in_a_maze_is_evaluated(tmp_path):
     assert set(metrics[1]["client_play"]) == {"expert-1", "random-1"}
     saved = json.loads((result.directory / "result.json").read_text())
     assert saved["server"]["return"] == result.server.mean_return
+
+
+# --- Evaluation in the background ---
+
+MAZE = TINY | {"evaluate_every": 2, "episodes": 1, "final_episodes": 1, "evaluate_clients": True}
+MAZE |= {"checkpoint_seconds": 1e6}  # a checkpoint waits for the evaluation
+
+
+def in_maze(directory, **settings):
+    return fova.train("maze2d-umaze", ["expert", "random"], 400, directory=directory, **MAZE | settings)
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """A run that was evaluated in the ordinary way."""
+    return in_maze(tmp_path_factory.mktemp("runs") / "played").directory
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Playing lasts until the next round has been trained. Gives what is to be done when a round begins."""
+    real_round, real_play = Simulation.round, training.play
+    trained = [threading.Event() for _ in range(7)]
+    before = {}
+
+    def round_(self, state):
+        before.get(state.round + 1, lambda: None)()
+        state, report = real_round(self, state)
+        trained[state.round].set()
+        return state, report
+
+    def play(policies, task, episodes):
+        rounds = next(iter(policies.values())).facts["rounds"]
+        if rounds < 6:
+            assert trained[rounds + 1].wait(timeout=60), "training must go on meanwhile"
+        return real_play(policies, task, episodes)
+
+    monkeypatch.setattr(Simulation, "round", round_)
+    monkeypatch.setattr(training, "play", play)
+    return before
+
+
+def logged_rounds(directory):
+    return [entry["round"] for entry in RunDirectory.open(directory).metrics()]
+
+
+@pytest.mark.usefixtures("slow")
+def test_evaluation_in_the_background_gives_the_same_bytes(played, tmp_path):
+    shown = []
+
+    class Shown(Quiet):
+        def round(self, entry):
+            shown.append(entry)
+
+    result = in_maze(tmp_path / "run", evaluate_in_background=True, progress=Shown())
+    assert contents(result.directory) == contents(played)
+    run = RunDirectory.open(result.directory)
+    assert shown == run.metrics()[1:]
+    assert [line["round"] for line in run.timing()] == list(range(1, 7))
+
+
+@pytest.mark.usefixtures("slow")
+def test_what_is_played_in_the_background_does_not_change_with_training(tmp_path, monkeypatch):
+    """Clients that train alone write into the arrays that their policies come from."""
+    in_maze(tmp_path / "background", evaluate_in_background=True, mode="local")
+    monkeypatch.undo()
+    in_maze(tmp_path / "ordinary", mode="local")
+    both = [(tmp_path / name / "metrics.jsonl").read_text() for name in ("background", "ordinary")]
+    assert both[0] == both[1]
+
+
+def test_a_run_stopped_or_killed_with_an_evaluation_in_the_background_resumes(played, tmp_path, slow):
+    directory, killed = tmp_path / "stopped", tmp_path / "killed"
+    slow[3] = lambda: signal.raise_signal(signal.SIGINT)  # round 2 is being played
+    with pytest.raises(Interrupted, match="round 3 of 6"):
+        in_maze(directory, evaluate_in_background=True)
+    assert logged_rounds(directory) == [0, 1, 2, 3]
+    slow[3] = lambda: None
+    slow[5] = lambda: shutil.copytree(directory, killed)  # round 4 is being played: this is what a kill would leave
+    fova.resume(directory)
+    assert contents(directory) == contents(played)
+    assert logged_rounds(killed) == [0, 1, 2, 3]
+    slow.clear()
+    fova.resume(killed)
+    assert contents(killed) == contents(played)
+
+
+def test_an_error_in_the_background_ends_the_run_and_resume_goes_on(played, tmp_path, monkeypatch):
+    directory, real = tmp_path / "run", training.play
+
+    def play(policies, task, episodes):
+        if policies["server"].facts["rounds"] == 4:
+            raise ArithmeticError("in the simulator")
+        return real(policies, task, episodes)
+
+    monkeypatch.setattr(training, "play", play)
+    with pytest.raises(ArithmeticError, match="in the simulator"):
+        in_maze(directory, evaluate_in_background=True)
+    assert logged_rounds(directory) == [0, 1, 2, 3]
+    monkeypatch.undo()
+    fova.resume(directory)
+    assert contents(directory) == contents(played)
+
+
+def test_rounds_before_an_error_in_training_are_logged_although_one_is_being_played(tmp_path, slow):
+    def diverge():
+        raise FovaError("diverged")
+
+    slow[4] = diverge
+    with pytest.raises(FovaError, match="diverged"):
+        in_maze(tmp_path / "run", evaluate_in_background=True)
+    assert logged_rounds(tmp_path / "run") == [0, 1, 2, 3]
+
+
+def test_ctrl_c_twice_does_not_wait_for_the_background(tmp_path, monkeypatch):
+    released = threading.Event()
+
+    class Impatient(Presses):
+        def note(self, message):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(training, "play", lambda *_: released.wait(timeout=60))
+    with pytest.raises(Interrupted, match="before a round was saved"):
+        in_maze(tmp_path / "run", evaluate_in_background=True, progress=Impatient("compiling"))
+    assert not released.is_set()
+    released.set()
 
 
 # --- The same data, wherever it is looked for ---

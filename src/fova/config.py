@@ -62,6 +62,8 @@ class RunConfig:
     """Episodes of each of these evaluations."""
     evaluate_clients: bool = False
     """Play every client's own policy at these evaluations, too."""
+    evaluate_in_background: bool = False
+    """Train on while these evaluations are played, with the same result. Pays where processors would be idle."""
     final_episodes: int = 20
     """Episodes of the evaluation at the end, of the server's and every client's policy."""
     checkpoint_seconds: float = 30.0

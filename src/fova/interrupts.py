@@ -37,10 +37,10 @@ class StopSignal:
 
     def compute(self, work: Callable[[], T]) -> T:
         """The result of `work`, with the user answered at once in the meantime."""
-        if not _can_handle_signals():
-            return work()
-        result: Future[T] = Future()
-        threading.Thread(target=_deliver, args=(work, result), name=COMPUTING, daemon=True).start()
+        return self.wait_for(in_thread(work)) if _can_handle_signals() else work()
+
+    def wait_for(self, result: "Future[T]") -> T:
+        """The same for work that `in_thread` began."""
         while not wait([result], timeout=SECONDS_BETWEEN_LOOKS).done:
             self.acknowledge()
         return result.result()
@@ -50,6 +50,13 @@ class StopSignal:
         if self.wanted and not self._acknowledged:
             self._acknowledged = True
             self._tell("Stopping after this round, with everything saved. Press Ctrl-C again to stop now.")
+
+
+def in_thread(work: Callable[[], T]) -> "Future[T]":
+    """Begin `work` in a thread of its own; an error in it is raised where the result is asked for."""
+    result: Future[T] = Future()
+    threading.Thread(target=_deliver, args=(work, result), name=COMPUTING, daemon=True).start()
+    return result
 
 
 def _deliver(work: Callable[[], T], result: "Future[T]") -> None:

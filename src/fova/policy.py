@@ -80,6 +80,10 @@ class Policy:
             low, high = _row(low), _row(high)
         return low + (action + 1.0) * 0.5 * (high - low)
 
+    def copy(self) -> "Policy":
+        """The same policy with weights of its own; those of a client's actor change as training goes on."""
+        return replace(self, weights={name: weights.copy() for name, weights in self.weights.items()})
+
     # --- Files ---
 
     def save(self, path: str | Path) -> None:

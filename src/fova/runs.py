@@ -3,7 +3,8 @@
 config.toml          the whole configuration; `fova train --config` runs it again, from any directory
 clients.json         what data each client holds: rows, episodes, behaviour return, a fingerprint to know it by
 metrics.jsonl        one line per round, free of clock times: equal seeds give equal files
-timing.jsonl         seconds per round and evaluation, and the most memory the process has held so far
+timing.jsonl         seconds per round and evaluation (in the background they overlap), and the most memory the
+                     process has held so far
 tensorboard/         the same metrics as TensorBoard events
 checkpoints/         the newest two
 policy.safetensors, policy.json     the server's policy

@@ -18,6 +18,7 @@ from fova.config import Config, RunConfig, load_config
 from fova.data.normalise import Normaliser
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
+from fova.evaluation.background import Lines
 from fova.evaluation.rollouts import Rollouts, merge, play
 from fova.federation import aggregation
 from fova.federation.checkpoint import checkpoints, load_checkpoint, save_checkpoint
@@ -159,6 +160,14 @@ def _specs(clients: Any, size: int | None) -> tuple[ClientSpec, ...]:
     return tuple(c if isinstance(c, ClientSpec) else ClientSpec(str(c), size) for c in clients)
 
 
+@dataclass(frozen=True)
+class _Line:
+    """What is logged of a round."""
+
+    metrics: dict[str, Any]
+    timing: dict[str, Any] | None  # None before the first round
+
+
 class _Training:
     """The loop. Its order makes a run safe to stop anywhere: log, put the log on disk, checkpoint, show."""
 
@@ -203,38 +212,38 @@ class _Training:
     def _rounds(self, state: State, stop: StopSignal, events: EventLog) -> State:
         first, rounds = state.round, self.config.run.rounds
         saved = time.monotonic()
+        lines: Lines[_Line] = Lines(stop, self.config.run.evaluate_in_background)
         self.progress.start(first, rounds)
         if first == 0:
-            self._log(events, {"round": 0} | stop.compute(partial(self._evaluate, state)))
+            policies = self._due(state)
+            lines.add(partial(self._line, {"round": 0}, policies, None), plays=bool(policies))
+            self._keep(state, lines, events, save=False)
         while True:
             if stop.wanted:
-                self._stop(state)
+                self._stop(state, lines, events)
             if state.round == rounds:
                 return state
             if state.round == first:
                 self.progress.status("compiling (only the first time for this setting)")
             began = time.monotonic()
-            state, report = stop.compute(partial(self.simulation.round, self._with_its_data(state)))
-            trained = time.monotonic()
+            try:
+                state, report = stop.compute(partial(self.simulation.round, self._with_its_data(state)))
+            except Exception:  # the rounds before it are logged, whatever they still wait for
+                for line in lines.ready(wait=True):
+                    self._log(events, line)
+                raise
+            seconds = time.monotonic() - began
             entry = stop.compute(partial(self._entry, state, report))
-            self._log(events, entry)
-            self.run.append(
-                "timing.jsonl",
-                {
-                    "round": state.round,
-                    "seconds": trained - began,
-                    "evaluation": time.monotonic() - trained,
-                    "peak_memory_mb": runtime.peak_memory_mb(),
-                },
-            )
-            if state.round == rounds or time.monotonic() - saved >= self.config.run.checkpoint_seconds:
-                self._save(state)
+            policies = self._due(state)
+            lines.add(partial(self._line, entry, policies, seconds), plays=bool(policies))
+            save = state.round == rounds or time.monotonic() - saved >= self.config.run.checkpoint_seconds
+            self._keep(state, lines, events, save)
+            if save:
                 saved = time.monotonic()
-            self.progress.round(entry)
 
-    def _stop(self, state: State) -> NoReturn:
+    def _stop(self, state: State, lines: Lines[_Line], events: EventLog) -> NoReturn:
         if state.round > self._saved_round():
-            self._save(state)
+            self._keep(state, lines, events, save=True)
         raise Interrupted(self._what_is_kept())
 
     def _what_is_kept(self) -> str:
@@ -284,10 +293,7 @@ class _Training:
             entry |= {"clients": {}, "privacy": self.privacy.spent(state.round)}
         if report.traffic is not None:
             entry["bytes_per_client"] = report.traffic._asdict()
-        every = self.config.run.evaluate_every
-        turn_ends = self._turn_of(state.round) > self._turn_of(state.round - 1)  # so does the run's last round
-        due = every and (state.round % every == 0 or turn_ends)
-        return entry | (self._evaluate(state) if due else {})
+        return entry
 
     def _about_clients(self, report: RoundReport) -> dict[str, Any]:
         names = self.simulation.names
@@ -306,27 +312,67 @@ class _Training:
                 self.progress.note(f"{name} did not count: {reason}")
         return about
 
-    def _evaluate(self, state: State) -> dict[str, Any]:
-        if self.federation.task is None or not self.config.run.evaluate_every:
+    def _due(self, state: State) -> dict[str, Policy]:
+        """The policies that are to be played after this round; none if no evaluation is due."""
+        run = self.config.run
+        if self.federation.task is None or not run.evaluate_every:
             return {}
-        played = self._play(state, self.config.run.episodes, clients=self.config.run.evaluate_clients)
+        turn_ends = self._turn_of(state.round) > self._turn_of(state.round - 1)  # so does the run's last round
+        if state.round % run.evaluate_every and not turn_ends:
+            return {}
+        policies = self._to_play(state, run.evaluate_clients)
+        return {n: policy.copy() for n, policy in policies.items()} if run.evaluate_in_background else policies
+
+    def _line(self, entry: dict[str, Any], policies: dict[str, Policy], seconds: float | None) -> _Line:
+        """The whole line of a round that took so many seconds; plays the policies."""
+        began = time.monotonic()
+        metrics = entry | (self._evaluate(policies) if policies else {})
+        if seconds is None:
+            return _Line(metrics, None)
+        timing = {
+            "round": entry["round"],
+            "seconds": seconds,
+            "evaluation": time.monotonic() - began,
+            "peak_memory_mb": runtime.peak_memory_mb(),
+        }
+        return _Line(metrics, timing)
+
+    def _evaluate(self, policies: dict[str, Policy]) -> dict[str, Any]:
+        played = self._play(policies, self.config.run.episodes)
         server = played.pop("server").to_json()
         if not self.config.run.evaluate_clients:
             return {"server": server}
         return {"server": server, "client_play": {name: rollouts.to_json() for name, rollouts in played.items()}}
 
-    def _play(self, state: State, episodes: int, clients: bool) -> dict[str, Rollouts]:
-        assert self.federation.task is not None
+    def _to_play(self, state: State, clients: bool) -> dict[str, Policy]:
         self.progress.status("playing the policies")
         policies = {"server": self.server_policy(state)} if self.together else {}
         if clients or not self.together:
             policies |= self.client_policies(state)
+        return policies
+
+    def _play(self, policies: dict[str, Policy], episodes: int) -> dict[str, Rollouts]:
+        assert self.federation.task is not None
         played = play(policies, self.federation.task, episodes)
         return played if self.together else {"server": merge(played, self.federation.task), **played}
 
-    def _log(self, events: EventLog, entry: dict[str, Any]) -> None:
-        self.run.append("metrics.jsonl", entry)
-        events.write(entry)
+    def _keep(self, state: State, lines: Lines[_Line], events: EventLog, save: bool) -> None:
+        """Log and show what is ready. A checkpoint comes between, and waits for every line up to its round."""
+        logged = []
+        for line in lines.ready(wait=save):
+            self._log(events, line)
+            logged.append(line)
+        if save:
+            self._save(state)
+        for line in logged:
+            if line.timing is not None:
+                self.progress.round(line.metrics)
+
+    def _log(self, events: EventLog, line: _Line) -> None:
+        self.run.append("metrics.jsonl", line.metrics)
+        events.write(line.metrics)
+        if line.timing is not None:
+            self.run.append("timing.jsonl", line.timing)
 
     def _save(self, state: State) -> None:
         self.run.flush()
@@ -337,7 +383,7 @@ class _Training:
     def _finish(self, state: State) -> Result:
         played: dict[str, Rollouts] = {}
         if self.federation.task is not None:
-            played = self._play(state, self.config.run.final_episodes, clients=True)
+            played = self._play(self._to_play(state, clients=True), self.config.run.final_episodes)
         policy = self.server_policy(state) if self.together else None
         if policy is not None:  # again: a kill may have come between the last checkpoint and its policy
             policy.save(self.run.policy)
