@@ -67,6 +67,10 @@ class Unit(eqx.Module):
         mean = jnp.clip(self.log / jnp.where(known, self.known, 1.0), LEAST_LOG_UNIT, UNKNOWN_LOG_UNIT)
         return jnp.where(known, mean, UNKNOWN_LOG_UNIT)
 
+    def over(self, other: "Unit") -> Float[Array, ""]:
+        """What one of this unit is in the other; 1 while this one is unknown and nothing was learned in it."""
+        return jnp.where(self.known > 0, jnp.exp(self.log_value - other.log_value), 1.0)
+
 
 class Memory(eqx.Module):
     """The critics as they were when the data last changed (continual variant)."""
@@ -365,7 +369,7 @@ class Fova(ActorCritic):
             if memory is not None:
                 q_before = memory.critic(s, a)
                 if unit is not None and memory.unit is not None:
-                    q_before *= jnp.exp(memory.unit.log_value - unit.log_value)
+                    q_before *= memory.unit.over(unit)
                 loss += self.continual * memory.valid * memory_loss(q_data, q_before)
             return loss, gap
 
