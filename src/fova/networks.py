@@ -129,7 +129,8 @@ def _normalised_backward(kept: tuple[Array, ...], slope: Array) -> tuple[Array, 
 
 def _row_means(x: Float[Array, "batch width"]) -> Float[Array, "batch 1"]:
     """The mean of each row, as a product: XLA sums rows one number after the other, products go many at a time."""
-    return x @ jnp.full((x.shape[-1], 1), 1.0 / x.shape[-1], x.dtype)
+    column = jnp.full((x.shape[-1], 1), 1.0 / x.shape[-1], x.dtype)
+    return jnp.matmul(x, column, precision="highest")  # no shortened products on a GPU
 
 
 normalised.defvjp(_normalised_forward, _normalised_backward)

@@ -24,7 +24,6 @@ from fova.algorithms.fova import (
     BEHAVIOUR,
     GLOBAL,
     LOCAL,
-    UNKNOWN_LOG_UNIT,
     Fova,
     Memory,
     Unit,
@@ -160,7 +159,7 @@ def different_networks(algorithm: Fova, seed: int) -> tuple[Learner, Broadcast]:
 
 
 def unit_of(reward: float | None) -> Unit:
-    return Unit(jnp.log(reward or 1.0), jnp.array(0.0 if reward is None else 1.0))
+    return Unit(jnp.log(jnp.array(reward or 1.0)), jnp.array(0.0 if reward is None else 1.0))
 
 
 def mixed_batch(seed: int) -> Batch:
@@ -295,11 +294,12 @@ def test_strengths_by_hand():
     # Fixed strengths are in units of reward, of which five make one of the critics' units.
     assert Fova(alpha=7.0, beta="auto", discount=0.9).strengths(unit_of(5.0)) == pytest.approx((1.4, 1.0, 0.3))
     assert Fova(alpha=7.0).strengths(None) == (7.0, 5.0, 5.0)
+    assert Fova(server_weights="value").strengths(unit_of(None)) == (5.0, 5.0, 5.0), "nothing vanishes in round 1"
 
 
 def test_a_clients_weight_by_hand_and_nobody_is_silenced():
-    weights = [float(client_log_weight(jnp.array(value), 0.99)) for value in (110.0, 90.0, 0.0, -500.0)]
-    assert weights == pytest.approx([2.0, -2.0, -4.0, -4.0], abs=1e-4)
+    weights = [float(client_log_weight(jnp.array(value), 0.99)) for value in (105.0, 90.0, 0.0, -500.0, 900.0)]
+    assert weights == pytest.approx([1.0, -2.0, -4.0, -4.0, 2.0], abs=1e-4)
 
 
 def data_of(rewards, terminals, has_next_action) -> Data:
@@ -316,6 +316,18 @@ def test_returns_to_go_by_hand():
     to_go = [1 + 2 / 2 + 4 / 4, 2 + 4 / 2, 4, 1 + (1 + 8 / 2) / 2, 1 + 8 / 2, 0, 0, 0]
     np.testing.assert_allclose(data.returns_to_go(0.5, lambda states: 8.0 * states[:, 0]), to_go)
     np.testing.assert_allclose(data.returns_to_go(0.5), [*to_go[:3], 1.5, 1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 16, 17, 50])
+def test_returns_to_go_of_one_long_episode(rows):
+    rewards = np.random.default_rng(rows).normal(size=rows)
+    last = np.arange(rows) == rows - 1
+    expected, to_go = 0.0, []
+    for reward in rewards[::-1]:
+        expected = reward + 0.9 * expected
+        to_go.insert(0, expected)
+    found = jax.jit(lambda data: data.returns_to_go(0.9))(data_of(rewards, last, ~last))
+    np.testing.assert_allclose(found, [*to_go, 0, 0, 0], rtol=1e-5, atol=1e-6)
 
 
 def test_returns_to_go_where_every_row_is_cut_short():
@@ -358,30 +370,50 @@ def test_the_unit_travels_with_the_parameters_and_only_where_something_needs_it(
     data = data_of(rewards=[1, 2, 4, 1, -1], terminals=[0, 0, 1, 0, 0], has_next_action=[1, 1, 0, 1, 0])
     for algorithm, expected in ((Fova(**TINY), False), (Fova(**TINY, server_weights="value", discount=0.5), True)):
         learner = algorithm.init(jax.random.key(0), SHAPES)
-        _, submission = algorithm.submit(learner, Broadcast(learner.actor, learner.critic), data)
+        first = Broadcast(learner.actor, learner.critic, learner.extra.unit)
+        _, submission = algorithm.submit(algorithm.receive(learner, first), first, data)
         assert (submission.parameters.extra is not None) == expected
     # Half of the mean |return to go|: 3, 4, 4, 1/2, -1
     assert float(jnp.exp(submission.parameters.extra.log_value)) == pytest.approx(0.5 * 12.5 / 5)
     assert float(submission.log_weight) == -4.0, "nobody knows the unit yet: all clients count alike"
     received = algorithm.receive(learner, submission.parameters)
     assert received.extra.unit == submission.parameters.extra
+    assert float(algorithm.submit(learner, first, data)[1].parameters.extra.known) == 0.0, "nobody was asked yet"
 
 
 def test_who_saw_no_reward_agrees_with_the_unit_of_the_others():
     data = data_of(rewards=[0, 0, 0], terminals=[0, 0, 1], has_next_action=[1, 1, 0])
     algorithm = configure("fova", **TINY)
     learner = algorithm.init(jax.random.key(0), SHAPES)
-    for heard in (Unit(jnp.zeros(()), jnp.zeros(())), unit_of(7.0)):
-        told = replace(learner, extra=replace(learner.extra, unit=heard))
-        _, submission = algorithm.submit(told, Broadcast(learner.actor, learner.critic), data)
-        assert submission.parameters.extra == heard
+    for heard, expected in ((unit_of(None), 0.0), (unit_of(7.0), np.log(7.0))):
+        told = algorithm.receive(learner, Broadcast(learner.actor, learner.critic, heard))
+        _, submission = algorithm.submit(told, Broadcast(learner.actor, learner.critic, heard), data)
+        assert float(submission.parameters.extra.log) == pytest.approx(expected)
+        assert float(submission.parameters.extra.known) == 1.0
 
 
-def test_the_mean_of_units_leaves_out_who_knows_none():
-    submissions = jax.tree.map(lambda *leaves: jnp.stack(leaves), unit_of(8.0), unit_of(2.0), unit_of(None))
-    together = weighted_mean(submissions, jnp.log(jnp.array([1.0, 1.0, 6.0])))
-    assert float(jnp.exp(together.log_value)) == pytest.approx(4.0, rel=1e-5)
-    assert float(unit_of(None).log_value) == UNKNOWN_LOG_UNIT
+def test_the_unit_settles_where_one_client_earns_much_more_than_many():
+    """The unit decides who counts and who counts decides the unit: iterated, the two must come to rest."""
+    algorithm = configure("fova", **TINY)
+    learner = algorithm.init(jax.random.key(0), SHAPES)
+    nothing = jax.tree.map(jnp.zeros_like, learner)  # critics that say 0: what the data shows decides
+    clients = [data_of([reward] * 5, [0, 0, 0, 0, 1], [1, 1, 1, 1, 0]) for reward in (100.0, *[1.0] * 9)]
+    data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *clients)
+
+    @jax.jit
+    def after_a_round(unit):
+        broadcast = Broadcast(nothing.actor, nothing.critic, unit)
+        told = algorithm.receive(nothing, broadcast)
+        submissions = jax.vmap(lambda own: algorithm.submit(told, broadcast, own)[1])(data)
+        return weighted_mean(submissions.parameters.extra, submissions.log_weight), submissions.parameters.extra.log
+
+    unit, units = learner.extra.unit, []
+    for _ in range(16):
+        unit, own = after_a_round(unit)
+        units.append(float(unit.log_value))
+    assert float(unit.known) == pytest.approx(1.0)
+    np.testing.assert_allclose(units[-4:], units[-1], atol=0.05)
+    assert units[-1] > 0.5 * (own[0] + own[1]), "the client that earns most decides"
 
 
 @pytest.mark.parametrize("claim", [-1e6, 1e6])

@@ -13,6 +13,7 @@ and, for federations whose data is replaced on the way, `data_changed(learner) -
 This room is pure maths: no file, network, clock or environment, and nothing about the engine that calls it.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
@@ -101,17 +102,36 @@ class Data(eqx.Module):
 
             own = jax.lax.fori_loop(0, (cut.sum() + chunk - 1) // chunk, add, own)
 
-        def earlier(later: Any, here: Any) -> Any:  # x -> gain + keep x, one map after the other
-            (keep_later, gain_later), (keep, gain) = later, here
-            return keep * keep_later, gain + keep * gain_later
-
-        maps = (jnp.where(goes_on & present, discount, 0.0), own)
-        return jax.lax.associative_scan(earlier, maps, reverse=True)[1]
+        return _to_go(own, jnp.where(goes_on & present, discount, 0.0))
 
     def spread(self, size: int) -> Batch:
         """`size` rows spread evenly over the dataset: the same ones every time, no randomness needed."""
         positions = jnp.arange(size, dtype=jnp.float32) / size
         return self.batch((positions * self.length).astype(jnp.int32))
+
+
+def _to_go(gain: Float[Array, " rows"], keep: Float[Array, " rows"]) -> Float[Array, " rows"]:
+    """G with G[i] = gain[i] + keep[i] G[i + 1], 0 beyond the end: blocks side by side, then one after another."""
+    rows = len(gain)
+    width = math.isqrt(rows - 1) + 1
+    padding = (0, -rows % width)
+    gains, keeps = (jnp.pad(values, padding).reshape(-1, width).T for values in (gain, keep))  # [width, blocks]
+
+    def before(after: Any, here: Any) -> Any:
+        (gain_after, keep_after), (gain, keep) = after, here
+        both = gain + keep * gain_after, keep * keep_after
+        return both, both
+
+    blocks = gains.shape[1]
+    empty = jnp.zeros(blocks), jnp.ones(blocks)
+    (whole_gain, whole_keep), (inner_gain, inner_keep) = jax.lax.scan(before, empty, (gains, keeps), reverse=True)
+
+    def block(beyond: Any, whole: Any) -> Any:
+        gain, keep = whole
+        return gain + keep * beyond, beyond
+
+    _, beyond = jax.lax.scan(block, jnp.zeros(()), (whole_gain, whole_keep), reverse=True)
+    return (inner_gain + inner_keep * beyond).T.reshape(-1)[:rows]
 
 
 def pack(batch: Batch) -> NDArray[np.float32]:

@@ -47,6 +47,7 @@ LEAST_LOG_UNIT = -20.0  # whatever a client may claim, rewards in this unit can 
 # How much a client counts at the server, where its value decides.
 VALUE_SHARPNESS = 20.0  # a client whose value is a tenth of 1 / (1 - gamma) lower counts e^-2 as much
 LEAST_LOG_WEIGHT = -4.0  # nobody is silenced: who alone knows a part of the states must be heard, whatever it earns
+MOST_LOG_WEIGHT = 2.0  # not even by clients that do far better than the federation has seen so far
 
 # With the vote on, a_g is itself a candidate and w stays in (0, 1]. With it off nothing else bounds w.
 MAX_WEIGHT = 100.0
@@ -56,16 +57,14 @@ MAX_WEIGHT = 100.0
 
 
 class Unit(eqx.Module):
-    """The federation's unit of reward. Both parts are averaged as parameters are: who knows none leaves both 0."""
+    """The federation's unit of reward. Both parts are averaged as parameters are."""
 
-    log: Float[Array, ""]  # times `known`
-    known: Float[Array, ""]
+    log: Float[Array, ""]
+    known: Float[Array, ""]  # 1; before the clients' first messages 0, and -1 at clients that were asked to begin
 
     @property
     def log_value(self) -> Float[Array, ""]:
-        known = self.known > 0
-        mean = jnp.clip(self.log / jnp.where(known, self.known, 1.0), LEAST_LOG_UNIT, UNKNOWN_LOG_UNIT)
-        return jnp.where(known, mean, UNKNOWN_LOG_UNIT)
+        return jnp.where(self.known > 0, jnp.clip(self.log, LEAST_LOG_UNIT, UNKNOWN_LOG_UNIT), UNKNOWN_LOG_UNIT)
 
     def over(self, other: "Unit") -> Float[Array, ""]:
         """What one of this unit is in the other; 1 while this one is unknown and nothing was learned in it."""
@@ -162,7 +161,7 @@ def vcql_loss(
 
 def client_log_weight(value: Float[Array, ""], discount: float) -> Float[Array, ""]:
     """How much a client counts at the server, given its value in units of what one step is worth."""
-    return jnp.maximum(VALUE_SHARPNESS * ((1.0 - discount) * value - 1.0), LEAST_LOG_WEIGHT)
+    return jnp.clip(VALUE_SHARPNESS * ((1.0 - discount) * value - 1.0), LEAST_LOG_WEIGHT, MOST_LOG_WEIGHT)
 
 
 def awr_weight(
@@ -271,7 +270,10 @@ class Fova(ActorCritic):
         return self.server_weights == "value" or "auto" in (self.alpha, self.lam, self.beta)
 
     def receive(self, learner: Learner, broadcast: Broadcast) -> Learner:
-        return replace(super().receive(learner, broadcast), extra=replace(learner.extra, unit=broadcast.extra))
+        unit = broadcast.extra
+        if unit is not None:
+            unit = Unit(unit.log, jnp.where(unit.known > 0, 1.0, -1.0))
+        return replace(super().receive(learner, broadcast), extra=replace(learner.extra, unit=unit))
 
     def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
         learner, submission = super().submit(learner, broadcast, data)
@@ -289,18 +291,16 @@ class Fova(ActorCritic):
             log_weight = client_log_weight(jnp.maximum(submission.metrics["value"], shown), self.discount)
         # --- Its part of the unit; a logarithm, to be as small as a parameter. Who saw no reward repeats. ---
         one_step = (1.0 - self.discount) * jnp.abs(data.returns_to_go(self.discount)).sum() / data.length
-        saw_reward = one_step > 0
-        own = Unit(
-            log=jnp.where(saw_reward, jnp.log(jnp.where(saw_reward, one_step, 1.0)), heard.log),
-            known=jnp.where(saw_reward, 1.0, heard.known),
-        )
+        own = jnp.where(one_step > 0, jnp.log(jnp.where(one_step > 0, one_step, 1.0)), heard.log)
+        # Half way to it: the unit decides who counts and who counts decides the unit, which must not swing.
+        part = Unit(jnp.where(heard.known > 0, 0.5 * (own + heard.log), own), jnp.abs(heard.known))
         told_unit = jnp.where(heard.known > 0, unit, 0.0)
         metrics = submission.metrics | {"shown_value": shown, "log_weight": log_weight, "unit": told_unit}
-        return learner, Submission(replace(submission.parameters, extra=own), log_weight, metrics)
+        return learner, Submission(replace(submission.parameters, extra=part), log_weight, metrics)
 
     def strengths(self, unit: Unit | None) -> Strengths:
         """The three strengths of the equations in the unit in which critics learn."""
-        per_reward = 1.0 if unit is None else jnp.exp(-unit.log_value)
+        per_reward = 1.0 if unit is None else jnp.where(unit.known > 0, jnp.exp(-unit.log_value), 1.0)
         return Strengths(
             alpha=AUTO_ALPHA if self.alpha == "auto" else self.alpha * per_reward,
             lam=AUTO_LAMBDA / (1.0 - self.discount) if self.lam == "auto" else self.lam * per_reward,

@@ -87,7 +87,8 @@ def krum(submissions: Submission, attackers: float = 0.2) -> Any:
     here = counted(submissions)
     count = here.sum()
     flat = jnp.concatenate(
-        [jnp.where(_column(here, leaf), leaf, 0.0).reshape(len(leaf), -1) for leaf in _leaves(submissions)], axis=1
+        [jnp.where(_column(here, leaf), leaf, 0.0).reshape(len(leaf), -1) for leaf in _networks(submissions)],
+        axis=1,
     )
     squares = jnp.square(flat[:, None] - flat[None]).sum(axis=-1)
     strangers = here[:, None] & here[None] & ~jnp.eye(len(flat), dtype=bool)
@@ -116,8 +117,9 @@ def get(name: str) -> Aggregation:
     return AGGREGATIONS[name]
 
 
-def _leaves(submissions: Submission) -> list[Float[Array, "clients ..."]]:
-    return jax.tree.leaves(submissions.parameters)
+def _networks(submissions: Submission) -> list[Float[Array, "clients ..."]]:
+    """Without what an algorithm federates beside them: honest clients may differ in it by any amount."""
+    return jax.tree.leaves((submissions.parameters.actor, submissions.parameters.critic))
 
 
 def _column(mask: Bool[Array, " clients"], leaf: Float[Array, "clients ..."]) -> Bool[Array, "clients ..."]:
