@@ -36,7 +36,7 @@ def renewed(text: str, root: Path, folder: Path) -> str:
     def made(found: re.Match[str]) -> str:
         results = Results.load(root / found["file"])
         if found["table"] == "curves":
-            link = os.path.relpath(_picture(results, root), folder).replace(os.sep, "/")
+            link = os.path.relpath(_picture(found["file"], root), folder).replace(os.sep, "/")
             content = f"![{results.title}: learning curves]({link})\n"
         else:
             content = table(results, found["table"]).markdown()
@@ -48,12 +48,11 @@ def renewed(text: str, root: Path, folder: Path) -> str:
 def pictures(text: str, root: Path) -> dict[Path, str]:
     """The pictures that a document marks: where each belongs, and what it must hold."""
     files = dict.fromkeys(found["file"] for found in MARKED.finditer(text) if found["table"] == "curves")
-    loaded = [Results.load(root / file) for file in files]
-    return {_picture(results, root): curves(results) + "\n" for results in loaded}
+    return {_picture(file, root): curves(Results.load(root / file)) + "\n" for file in files}
 
 
-def _picture(results: Results, root: Path) -> Path:
-    return root / "docs" / "images" / f"{results.name}-curves.svg"
+def _picture(result_file: str, root: Path) -> Path:
+    return root / "docs" / "images" / f"{Path(result_file).stem}-curves.svg"
 
 
 def main(root: Path) -> None:

@@ -7,6 +7,7 @@ read from the order of the algorithms, not from the figures: data, simulator and
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from itertools import combinations
@@ -44,8 +45,9 @@ def tables(results: Results) -> dict[str, Sheet]:
     made = {"main": MAIN[results.measured](results)}
     if len(results.cases()) > 1 and results.axis is None and _scored(results):
         made["summary"] = summary(results)
-    if results.measured == "return" and all(run.final is not None and run.final.clients for run in results.runs):
-        made["clients"] = server_and_clients(results)
+    federated = [run for run in results.runs if run.mode == "federated"]
+    if results.measured == "return" and federated and all(run.final and run.final.clients for run in federated):
+        made["clients"] = server_and_clients(replace(results, runs=federated))
     return made
 
 

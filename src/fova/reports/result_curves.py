@@ -4,8 +4,9 @@ Text and lines only, written by `svg.py`: equal results give equal bytes, which 
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle
+from dataclasses import replace
 
+from fova.errors import FovaError
 from fova.evaluation.statistics import bootstrap_mean
 from fova.experiments.results import Results, RunResult
 from fova.reports import svg
@@ -30,7 +31,11 @@ Style = tuple[str, Sequence[float]]  # colour and dashes
 
 def curves(results: Results) -> Markup:
     """Mean normalised score along training (the return where there is none), with intervals over seeds."""
-    styles = dict(zip(results.variants(), cycle(SERIES)))
+    styles = {variant: _style(i) for i, variant in enumerate(results.variants())}
+    played = [run for run in results.runs if run.evaluations]
+    if not played:
+        raise FovaError(f"{results.name} has no learning curves: its runs played no policy on the way.")
+    results = replace(results, runs=played)
     cases = results.cases()
     columns = min(COLUMNS, len(cases))
     rows = -(-len(cases) // columns)
