@@ -63,6 +63,12 @@ def curves(results: Results) -> Markup:
     )
 
 
+def _style(i: int) -> Style:
+    """A colour and dashes for line number i; after six the same colours come with other dashes."""
+    colours, dashes = [colour for colour, _ in SERIES], [dashes for _, dashes in SERIES]
+    return colours[i % len(SERIES)], dashes[(i + i // len(SERIES)) % len(SERIES)]
+
+
 def _panel(results: Results, case: str, styles: Mapping[str, Style], place: tuple[float, float]) -> Markup:
     lines = [
         _line(variant, runs, *styles[variant])
