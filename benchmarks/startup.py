@@ -27,8 +27,8 @@ def start_up() -> dict[str, Any]:
         for seed, name in enumerate(("one", "two")):
             save_npz(made_up(2000, seed), home / f"{name}.npz", action_low=[-1.0] * 6, action_high=[1.0] * 6)
         train = [*FOVA, "train", "--clients", "one.npz", "two.npz", "--rounds", "1", "--local-steps", "10"]
-        first = _seconds([*train, "--directory", "first"], home)
-        again = [_seconds([*train, "--directory", f"again-{i}"], home) for i in range(STARTS)]
+        first = _seconds([*train, "--name", "first"], home)
+        again = [_seconds([*train, "--name", f"again-{i}"], home) for i in range(STARTS)]
         return {
             "import fova": spread([_seconds([sys.executable, "-c", "import fova"], home) for _ in range(STARTS)]),
             "fova --help": spread([_seconds([*FOVA, "--help"], home) for _ in range(STARTS)]),
