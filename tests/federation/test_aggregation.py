@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fova.algorithms.base import Submission, weighted_mean
+from fova.algorithms.base import Broadcast, Submission, weighted_mean
 from fova.errors import FovaError
 from fova.federation.aggregation import AGGREGATIONS, get, krum, median, trimmed_mean, weigh
 
@@ -46,6 +46,14 @@ def test_krum_takes_a_submission_from_the_crowd():
     crowd = jnp.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1], [0.1, 0.1], [50.0, 50.0]])
     chosen = krum(Submission({"w": crowd}, jnp.zeros(5), {}))["w"]
     assert float(jnp.abs(chosen).max()) < 1.0
+
+
+def test_krum_compares_networks_and_not_what_is_federated_beside_them():
+    """The first four differ by any amount in what follows their data; the fifth's networks are far off."""
+    networks = jnp.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1], [0.1, 0.1], [50.0, 50.0]])
+    beside = jnp.array([-900.0, 0.0, 900.0, 1800.0, 0.0])
+    chosen = krum(Submission(Broadcast(networks, networks, beside), jnp.zeros(5), {}))
+    assert float(jnp.abs(chosen.actor).max()) < 1.0
 
 
 def test_krum_with_one_client_left_takes_it_and_not_the_rejected_one():

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from fova.algorithms.base import Submission, replace
+from fova.algorithms.base import Broadcast, Submission, replace
 from fova.errors import FovaError, unknown
 
 
@@ -119,7 +119,8 @@ def get(name: str) -> Aggregation:
 
 def _networks(submissions: Submission) -> list[Float[Array, "clients ..."]]:
     """Without what an algorithm federates beside them: honest clients may differ in it by any amount."""
-    return jax.tree.leaves((submissions.parameters.actor, submissions.parameters.critic))
+    sent = submissions.parameters
+    return jax.tree.leaves((sent.actor, sent.critic) if isinstance(sent, Broadcast) else sent)
 
 
 def _column(mask: Bool[Array, " clients"], leaf: Float[Array, "clients ..."]) -> Bool[Array, "clients ..."]:
