@@ -421,7 +421,7 @@ def test_an_absurd_unit_spoils_no_number(claim):
     algorithm = configure("fova", **TINY)
     learner, broadcast = different_networks(algorithm, seed=0)
     absurd = replace(learner, extra=replace(learner.extra, unit=Unit(jnp.array(claim), jnp.array(1.0))))
-    after, metrics = algorithm.step(absurd, broadcast, mixed_batch(1), jax.random.key(2))
+    after, metrics = jax.jit(algorithm.step)(absurd, broadcast, mixed_batch(1), jax.random.key(2))
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((after, metrics)))
 
 
@@ -438,5 +438,6 @@ def test_the_memory_of_a_continual_run_keeps_its_own_unit():
     same = replace(learner, extra=replace(learner.extra, memory=half_unit))
     nothing = replace(learner, extra=replace(learner.extra, memory=replace(half_unit, valid=jnp.zeros(()))))
     batch, key = mixed_batch(1), jax.random.key(2)
-    pulled, free = (algorithm.step(it, broadcast, batch, key)[1]["critic_loss"] for it in (same, nothing))
+    step = jax.jit(algorithm.step)
+    pulled, free = (step(it, broadcast, batch, key)[1]["critic_loss"] for it in (same, nothing))
     assert float(pulled) == pytest.approx(float(free), rel=1e-5)
