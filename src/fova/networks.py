@@ -108,7 +108,7 @@ class LayerNorm(eqx.Module):
 def normalised(
     x: Float[Array, "batch width"], scale: Float[Array, " width"], shift: Float[Array, " width"]
 ) -> Float[Array, "batch width"]:
-    """Layer normalisation. The gradient is written out: what autodiff makes of it takes twice the time."""
+    """Layer normalisation. The gradient is written out: what autodiff makes of it is slower and holds more."""
     return _normalised_forward(x, scale, shift)[0]
 
 

@@ -397,7 +397,7 @@ def test_the_unit_settles_where_one_client_earns_much_more_than_many():
     algorithm = configure("fova", **TINY)
     learner = algorithm.init(jax.random.key(0), SHAPES)
     nothing = jax.tree.map(jnp.zeros_like, learner)  # critics that say 0: what the data shows decides
-    clients = [data_of([reward] * 5, [0, 0, 0, 0, 1], [1, 1, 1, 1, 0]) for reward in (100.0, *[1.0] * 9)]
+    clients = [data_of([reward] * 5, [0, 0, 0, 0, 1], [1, 1, 1, 1, 0]) for reward in (100.0, 1.0, 1.0, 1.0)]
     data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *clients)
 
     @jax.jit
@@ -408,11 +408,11 @@ def test_the_unit_settles_where_one_client_earns_much_more_than_many():
         return weighted_mean(submissions.parameters.extra, submissions.log_weight), submissions.parameters.extra.log
 
     unit, units = learner.extra.unit, []
-    for _ in range(16):
+    for _ in range(40):
         unit, own = after_a_round(unit)
         units.append(float(unit.log_value))
     assert float(unit.known) == pytest.approx(1.0)
-    np.testing.assert_allclose(units[-4:], units[-1], atol=0.05)
+    np.testing.assert_allclose(units[-4:], units[-1], atol=0.01)
     assert units[-1] > 0.5 * (own[0] + own[1]), "the client that earns most decides"
 
 

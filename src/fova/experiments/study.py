@@ -53,7 +53,7 @@ def _mixtures(*tasks: str) -> tuple[Case, ...]:
 
 
 MIXED = _mixtures("hopper", "halfcheetah")
-# Each client knows one half of the way and the far half is never paid: to listen to the best alone is to be lost.
+# Each client knows one half of the way, and only the near half is ever paid.
 COMPLEMENTARY = Case("maze2d-umaze near + far", "maze2d-umaze", ("near", "near", "far", "far"), 5_000)
 
 # What separates the printed method from the recommended one, and what they share, taken away one at a time.
