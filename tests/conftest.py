@@ -1,5 +1,6 @@
 """All tests share one compilation cache, so that each little program is compiled once per machine."""
 
+import os
 import signal
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 
 from fova import cli, runtime
 
+os.environ["NPROC"] = "2"  # two devices, whatever the machine: clients are dealt out among them
 runtime.prepare()
 # Where tests are started in the background, Ctrl-C comes ignored; the tests of Ctrl-C press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

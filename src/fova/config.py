@@ -34,7 +34,8 @@ class RunConfig:
     local_steps: int = 100
     """Gradient steps of every client in a round."""
     seed: int = 0
-    """Seed of the data, the networks and the training. Same seed, same result, bit for bit."""
+    """Seed of the data, the networks and the training. Same seed, same result, bit for bit on the same
+    machine; another number of processors may round differently."""
     mode: Literal["federated", "local", "centralised"] = "federated"
     """federated; or a reference line: local (every client trains alone) or centralised (all data pooled in one
     place, with as many gradient steps as all clients together take)."""

@@ -4,6 +4,7 @@ import os
 import re
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,12 +15,21 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fova"
 
 
+def processors() -> int:
+    """How many processors this process may keep busy: $NPROC, which XLA obeys too, or those it is bound to."""
+    if os.environ.get("NPROC", "").isdecimal():
+        return max(1, int(os.environ["NPROC"]))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def prepare() -> None:
-    """Keep compiled programs between runs, so that only the first run of a kind waits for the compiler."""
+    """A device per processor, among which clients are dealt out, and a cache of compiled programs."""
     import jax
 
+    with suppress(RuntimeError):  # where JAX has computed something already, it keeps the devices that it has
+        jax.config.update("jax_num_cpu_devices", processors())
     jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 

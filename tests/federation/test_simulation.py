@@ -74,6 +74,32 @@ def test_what_is_on_the_device_is_bounded_by_the_cohort_not_by_the_federation(mo
     assert 0 < many_cohorts <= few_cohorts * 1.01
 
 
+def test_clients_dealt_out_among_devices_learn_what_they_learn_on_one(unequal_clients, monkeypatch):
+    assert len(jax.local_devices()) == 2
+    for together in (True, False):
+        dealt_out, reports = run(
+            unequal_clients, together=together
+        )  # three clients and a filling one on two devices
+        with monkeypatch.context() as patch:
+            patch.setattr(jax, "local_devices", lambda: jax.devices()[:1])
+            on_one, reports_of_one = run(unequal_clients, together=together)
+        assert_close(dealt_out.broadcast, on_one.broadcast, atol=1e-6)
+        assert_close(dealt_out.learners, on_one.learners, atol=1e-5)
+        for name, values in reports[-1].metrics.items():
+            assert values.shape == (3,)
+            np.testing.assert_allclose(values, reports_of_one[-1].metrics[name], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("clients", "devices", "slots", "used"),
+    [(1, 8, 1, 1), (4, 8, 4, 4), (5, 4, 6, 3), (5, 2, 6, 2), (9, 4, 9, 3), (64, 8, 64, 8)],
+)
+def test_no_more_devices_are_used_than_make_a_round_shorter(monkeypatch, clients, devices, slots, used):
+    pretended = jax.devices() * 4
+    monkeypatch.setattr(jax, "local_devices", lambda: pretended[:devices])
+    assert simulation_module.deal_out(clients) == (pretended[:used], slots)
+
+
 def test_same_seed_same_bytes(unequal_clients):
     (one, _), (other, _) = run(unequal_clients, seed=4), run(unequal_clients, seed=4)
     assert_same_bytes(one[1:], other[1:])

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from fova.experiments.specifications import Case, Entry, Scale, Variant
 
+# CQL-FL and DRPO score 3 actions of each source instead of 10, as in the small scale of the paper's entries.
 SMALL = Scale(
     "small",
     seeds=3,
     run={"rounds": 50, "local_steps": 100, "evaluate_every": 10, "episodes": 10, "final_episodes": 20},
-    settings={"hidden": (128, 128), "batch_size": 128, "actor_lr": 3e-4, "critic_lr": 3e-4},
+    settings={"hidden": (128, 128), "batch_size": 128, "actor_lr": 3e-4, "critic_lr": 3e-4, "samples": 3},
 )
 QUICK = Scale(
     "quick",
@@ -80,23 +81,29 @@ LISTENING = (
     Variant("fova, local only", "fova", mode="local"),
 )
 
+# Nobody is better than anybody else: what is made for mixed quality must cost nothing here.
+UNIFORM = tuple(
+    Case(f"{task} {quality}", task, (quality,) * 4, 5_000)
+    for task, quality in (("hopper", "medium"), ("hopper", "expert"), ("halfcheetah", "expert"))
+)
+
+
 # Rewards in other units: what is automatic must not care.
-UNITS = tuple(
-    Case(
-        f"rewards x {factor:g}",
-        "maze2d-umaze",
-        ("expert", "expert", "random", "random"),
-        5_000,
-        run={"reward_scale": factor},
-        at=factor,
+def _units(task: str) -> tuple[Case, ...]:
+    clients = ("expert", "expert", "random", "random")
+    return tuple(
+        Case(f"rewards x {factor:g}", task, clients, 5_000, run={"reward_scale": factor}, at=factor)
+        for factor in (0.01, 1.0, 100.0)
     )
-    for factor in (0.01, 1.0, 100.0)
-)
-FIXED = (
-    Variant("fixed as printed", "fova", settings={"alpha": 5.0, "lam": 5.0, "beta": 5.0}),
-    # what automatic comes to in this maze, where one step of an expert is worth 0.59
-    Variant("fixed, fitted to x 1", "fova", settings={"alpha": 0.3, "lam": 59.0, "beta": 0.18}),
-)
+
+
+def _fixed(alpha: float, lam: float, beta: float) -> tuple[Variant, ...]:
+    """Fixed strengths: the printed ones, and those given."""
+    return (
+        Variant("fixed as printed", "fova", settings={"alpha": 5.0, "lam": 5.0, "beta": 5.0}),
+        Variant("fixed, fitted to x 1", "fova", settings={"alpha": alpha, "lam": lam, "beta": beta}),
+    )
+
 
 ENTRIES = (
     Entry(
@@ -137,9 +144,24 @@ ENTRIES = (
     Entry(
         "reward-units",
         "Automatic strengths against fixed ones, with rewards in three units",
-        UNITS,
-        (RECOMMENDED, *FIXED),
+        _units("maze2d-umaze"),
+        (RECOMMENDED, *_fixed(0.3, 59.0, 0.18)),  # automatic: a step of an expert is worth 0.59
         SCALES,
         axis="rewards times",
+    ),
+    Entry(
+        "reward-units-hopper",
+        "The same on Hopper",
+        _units("hopper"),
+        (RECOMMENDED, *_fixed(1.5, 300.0, 0.9)),  # a step is worth 3.0
+        SCALES,
+        axis="rewards times",
+    ),
+    Entry(
+        "uniform-quality",
+        "Clients of one quality: FOVA and the baselines",
+        UNIFORM,
+        (RECOMMENDED, *BASELINES),
+        SCALES,
     ),
 )

@@ -86,7 +86,7 @@ def first_message(algorithm: Any, shapes: Shapes, key: PRNGKeyArray) -> tuple[An
     learner = algorithm.init(key, shapes)
     alone, data = (jax.tree.map(lambda leaf: leaf[None], tree) for tree in (learner, no_data(shapes)))
     _, submission = jax.vmap(algorithm.submit, (0, None, 0))(alone, learner, data)
-    return learner, algorithm.aggregate(submission)
+    return learner, algorithm.aggregate(replace(submission, log_weight=jnp.zeros(1)))  # one alone counts in full
 
 
 def no_data(shapes: Shapes) -> Data:

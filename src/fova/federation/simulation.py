@@ -1,8 +1,9 @@
 """A federation on one machine: one compiled round over all its clients.
 
 A round is: receive the broadcast, a scan of local steps vmapped over clients, submit, aggregate; all of it is
-inside one compiled function. Larger federations go through that function in cohorts, so memory on the device
-is bounded by the cohort; what clients carry between rounds rests in host memory.
+inside one compiled function. Its clients are dealt out among the devices, which on a CPU are its processors: no
+step of one client waits for another's. Larger federations go through that function in cohorts, so memory on the
+devices is bounded by the cohort; what clients carry between rounds rests in host memory.
 
 What happens in a round, and its randomness, is in `rounds.py`; this engine brings the clients to it.
 """
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy.typing import NDArray
 
@@ -88,6 +90,11 @@ class Simulation:
                 f"This aggregation compares all {self.participants} clients of a round with one another, but a "
                 f"cohort holds {self.cohort}. Raise --cohort to {self.participants}."
             )
+        devices, self._slots = deal_out(self.cohort)
+        mesh = jax.make_mesh((len(devices),), ("clients",), (AxisType.Auto,), devices=devices)
+        self._first = devices[0]  # where cohorts are merged
+        self._dealt_out = NamedSharding(mesh, PartitionSpec("clients"))
+        self._everywhere = NamedSharding(mesh, PartitionSpec())
         self._traffic: Traffic | None = None
         self._key = jax.random.key(seed)
         self._identities = np.array([rounds.identity(name) for name in self.names], np.uint32)
@@ -130,19 +137,28 @@ class Simulation:
         rejected: dict[int, str] = {}
         for start in range(0, len(chosen), self.cohort):
             members = chosen[start : start + self.cohort]
-            # The last cohort is filled up with clients that count for nothing: one shape, one compilation.
-            filled = members + [members[0]] * (self.cohort - len(members))
+            # Filled up with clients that count for nothing: one shape, one compilation, as many on each device.
+            filled = members + [members[0]] * (self._slots - len(members))
+            learners, keys, envelope_keys, present = jax.device_put(
+                (
+                    _rows(state.learners, filled),
+                    self._keys(rounds.client_key, state.round, filled),
+                    self._keys(rounds.envelope_key, state.round, filled),
+                    np.arange(self._slots) < len(members),
+                ),
+                self._dealt_out,
+            )
             learners, broadcast, total, verdicts, metrics = cohort_round(
                 self.algorithm,
                 self.aggregation,
                 self.envelope,
                 self.local_steps,
-                _rows(state.learners, filled),
-                state.broadcast if self.together else _rows(state.broadcast, filled),
+                learners,
+                self._heard(state.broadcast, filled),
                 self._stacked(tuple(filled)),
-                self._keys(rounds.client_key, state.round, filled),
-                self._keys(rounds.envelope_key, state.round, filled),
-                np.arange(self.cohort) < len(members),
+                keys,
+                envelope_keys,
+                present,
             )
             # A client whose submission was rejected goes on from where it was before the round.
             verdicts = np.asarray(verdicts)[: len(members)]
@@ -155,6 +171,7 @@ class Simulation:
             # Copies: a view would keep the cohort's buffers alive on the device.
             reports.append({name: np.array(values)[: len(members)] for name, values in metrics.items()})
             if self.together:
+                broadcast, total = jax.device_put((broadcast, total), self._first)
                 merged = (broadcast, total) if merged is None else merge_means(*merged, broadcast, total)
         if chosen:  # with privacy, chance may have drawn nobody
             self._insist_on_somebody(state.round, accepted)
@@ -182,13 +199,18 @@ class Simulation:
     def _keys(self, derive: Callable[..., PRNGKeyArray], number: int, members: Sequence[int]) -> PRNGKeyArray:
         return jax.vmap(partial(derive, self._key, number))(self._identities[list(members)])
 
+    def _heard(self, broadcast: Any, members: Sequence[int]) -> Any:
+        if self.together:
+            return jax.device_put(broadcast, self._everywhere)
+        return jax.device_put(_rows(broadcast, members), self._dealt_out)
+
     def _stacked(self, members: tuple[int, ...]) -> Data:
         if self._device_data is None or self._device_data[0] != members:
             rows = np.zeros((len(members), self._capacity, self._rows[0].shape[1]), np.float32)
             for slot, client in enumerate(members):
                 rows[slot, : len(self._rows[client])] = self._rows[client]
             lengths = np.array([len(self._rows[client]) for client in members], np.int32)
-            data = Data(jnp.asarray(rows), jnp.asarray(lengths), self.shapes)
+            data = Data(*jax.device_put((rows, lengths), self._dealt_out), self.shapes)
             self._device_data = (members, data)
         return self._device_data[1]
 
@@ -204,6 +226,14 @@ class Simulation:
                 f"Training diverged in round {round_number + 1}: not one client has finite parameters left. Lower "
                 "the learning rates (--actor-lr, --critic-lr) or scale the rewards down (--reward-scale)."
             )
+
+
+def deal_out(clients: int) -> tuple[list[jax.Device], int]:
+    """As few devices as get through the clients as quickly as all would, and how many fit when all have as many."""
+    devices = jax.local_devices()
+    each = -(-clients // len(devices))
+    used = -(-clients // each)
+    return devices[:used], used * each
 
 
 def _rows(stacked: Any, rows: Sequence[int]) -> Any:

@@ -5,7 +5,6 @@ physics runs in as many threads as there are processors (MuJoCo lets go of Pytho
 rewards and endings of all places are reckoned at once, by the formulas of Gymnasium's environments.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, cast
@@ -14,6 +13,8 @@ import gymnasium
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
+
+from fova.runtime import processors
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -126,8 +127,7 @@ class LocomotionSimulators:
         self._upright_above, self._upright_below = _upright_bounds(self._robot, self._model.nq, self._model.nv)
         self._steps = np.zeros(places, np.int64)
         self._forward = np.zeros(places)  # where each robot was after its last step
-        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._helpers = min(processors, places) - 1
+        self._helpers = min(processors(), places) - 1
         self._threads = ThreadPoolExecutor(max_workers=max(1, self._helpers))
 
     def start(self, place: int, seed: int) -> Floats:
