@@ -210,8 +210,8 @@ class Simulation:
             for slot, client in enumerate(members):
                 rows[slot, : len(self._rows[client])] = self._rows[client]
             lengths = np.array([len(self._rows[client]) for client in members], np.int32)
-            data = Data(*jax.device_put((rows, lengths), self._dealt_out), self.shapes)
-            self._device_data = (members, data)
+            rows_there, lengths_there = jax.device_put((rows, lengths), self._dealt_out)
+            self._device_data = (members, Data(rows_there, lengths_there, self.shapes))
         return self._device_data[1]
 
     def _weigh_messages(self, broadcast: Any, metrics: Mapping[str, Any]) -> Traffic | None:
