@@ -57,9 +57,8 @@ def test_the_estimate_by_hand():
 
 def test_the_list_shows_every_entry_and_says_it_is_an_estimate(fova_command, tmp_path, monkeypatch):
     monkeypatch.setenv("FOVA_CACHE", str(tmp_path / "cache"))
-    speeds = {
-        cost._key(scale): {"gradient_step": 0.01, "environment_step": 1e-4} for scale in paper.SCALES.values()
-    }
+    scales = [scale for entry in catalogue.ENTRIES for scale in entry.scales.values()]
+    speeds = {cost._key(scale): {"gradient_step": 0.01, "environment_step": 1e-4} for scale in scales}
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache/speed.json").write_text(json.dumps(speeds))
     code, out, err = fova_command("paper", "--list")

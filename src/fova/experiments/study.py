@@ -28,6 +28,17 @@ SCALES = {scale.name: scale for scale in (QUICK, SMALL)}
 # Walker2d stands up late: even cloning four experts falls over for the first 5,000 steps.
 LONGER = {"quick": QUICK, "small": replace(SMALL, run={**SMALL.run, "rounds": 100})}
 
+# The paper's width and learning rates, for as many steps as its authors took; minibatches of 64 to fit a CPU.
+PAPER_WIDTH = {
+    "quick": QUICK,
+    "full": Scale(
+        "full",
+        seeds=1,
+        run={"rounds": 1000, "local_steps": 100, "evaluate_every": 50, "episodes": 10, "final_episodes": 20},
+        settings={"hidden": (256, 256, 256), "batch_size": 64},
+    ),
+}
+
 RECOMMENDED = Variant("fova", "fova")
 EQUATIONS = Variant("fova (equations)", "fova", preset="equations")
 BASELINES = (
@@ -133,6 +144,14 @@ ENTRIES = (
         MIXED[:2],
         CHANGES,
         SCALES,
+    ),
+    Entry(
+        "equations-long",
+        "The printed equations at the paper's width and learning rates, 100,000 steps",
+        (Case("hopper expert + random", "hopper", ("expert", "random"), 5_000),),
+        (EQUATIONS,),
+        PAPER_WIDTH,
+        run={"evaluate_clients": True},
     ),
     Entry(
         "complementary",
