@@ -1,5 +1,6 @@
 import dataclasses
 import gc
+import re
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +56,7 @@ def test_what_is_on_the_device_is_bounded_by_the_cohort_not_by_the_federation(mo
 
     def most_bytes(clients):
         seen = []
-        original = simulation_module.cohort_round
+        original = simulation_module.clients_part
 
         def watched(*arguments):
             outcome = original(*arguments)
@@ -65,7 +66,7 @@ def test_what_is_on_the_device_is_bounded_by_the_cohort_not_by_the_federation(mo
         gc.collect()
         before = sum(array.nbytes for array in jax.live_arrays())
         with monkeypatch.context() as patch:
-            patch.setattr(simulation_module, "cohort_round", watched)
+            patch.setattr(simulation_module, "clients_part", watched)
             run({f"client-{i}": data for i in range(clients)}, rounds=2, cohort=2)
         assert len(seen) == clients  # two rounds of clients / 2 cohorts
         return max(seen) - before
@@ -88,6 +89,21 @@ def test_clients_dealt_out_among_devices_learn_what_they_learn_on_one(unequal_cl
         for name, values in reports[-1].metrics.items():
             assert values.shape == (3,)
             np.testing.assert_allclose(values, reports_of_one[-1].metrics[name], atol=1e-4, rtol=1e-4)
+
+
+def test_devices_never_wait_for_one_another(unequal_clients, monkeypatch):
+    texts = []
+    original = simulation_module.clients_part
+
+    def watched(*arguments):
+        texts.append(original.lower(*arguments).compile().as_text())
+        return original(*arguments)
+
+    monkeypatch.setattr(simulation_module, "clients_part", watched)
+    run(unequal_clients, rounds=1)
+    (text,) = texts
+    assert "num_partitions=2" in text
+    assert not re.search(r"all-reduce|all-gather|all-to-all|collective|reduce-scatter", text)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""A federation on one machine: one compiled round over all its clients.
+"""A federation on one machine: compiled rounds over all its clients.
 
-A round is: receive the broadcast, a scan of local steps vmapped over clients, submit, aggregate; all of it is
-inside one compiled function. Its clients are dealt out among the devices, which on a CPU are its processors: no
-step of one client waits for another's. Larger federations go through that function in cohorts, so memory on the
-devices is bounded by the cohort; what clients carry between rounds rests in host memory.
+A round is two compiled functions. The clients': receive the broadcast, a scan of local steps vmapped over clients,
+submit. The clients are dealt out among the devices, which on a CPU are its processors: no step waits for another
+client's. The server's, on one device: judge and aggregate. Larger federations go through both in cohorts, so memory
+on the devices is bounded by the cohort; what clients carry between rounds rests in host memory.
 
 What happens in a round, and its randomness, is in `rounds.py`; this engine brings the clients to it.
 """
@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy.typing import NDArray
 
-from fova.algorithms.base import Algorithm, Batch, Data, pack, weighted_mean
+from fova.algorithms.base import Algorithm, Batch, Data, Submission, pack, weighted_mean
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import rounds
@@ -91,10 +91,10 @@ class Simulation:
                 f"cohort holds {self.cohort}. Raise --cohort to {self.participants}."
             )
         devices, self._slots = deal_out(self.cohort)
-        mesh = jax.make_mesh((len(devices),), ("clients",), (AxisType.Auto,), devices=devices)
-        self._first = devices[0]  # where cohorts are merged
-        self._dealt_out = NamedSharding(mesh, PartitionSpec("clients"))
-        self._everywhere = NamedSharding(mesh, PartitionSpec())
+        self._mesh = jax.make_mesh((len(devices),), ("clients",), axis_types=(AxisType.Auto,), devices=devices)
+        self._first = devices[0]  # where the server is
+        self._dealt_out = NamedSharding(self._mesh, PartitionSpec("clients"))
+        self._everywhere = NamedSharding(self._mesh, PartitionSpec())
         self._traffic: Traffic | None = None
         self._key = jax.random.key(seed)
         self._identities = np.array([rounds.identity(name) for name in self.names], np.uint32)
@@ -139,26 +139,32 @@ class Simulation:
             members = chosen[start : start + self.cohort]
             # Filled up with clients that count for nothing: one shape, one compilation, as many on each device.
             filled = members + [members[0]] * (self._slots - len(members))
-            learners, keys, envelope_keys, present = jax.device_put(
+            learners, keys, envelope_keys = jax.device_put(
                 (
                     _rows(state.learners, filled),
                     self._keys(rounds.client_key, state.round, filled),
                     self._keys(rounds.envelope_key, state.round, filled),
-                    np.arange(self._slots) < len(members),
                 ),
                 self._dealt_out,
             )
-            learners, broadcast, total, verdicts, metrics = cohort_round(
+            heard = state.broadcast if self.together else _rows(state.broadcast, filled)
+            learners, sound, sent = clients_part(
                 self.algorithm,
-                self.aggregation,
                 self.envelope,
                 self.local_steps,
+                self.together,
+                self._mesh,
                 learners,
-                self._heard(state.broadcast, filled),
+                jax.device_put(heard, self._everywhere if self.together else self._dealt_out),
                 self._stacked(tuple(filled)),
                 keys,
                 envelope_keys,
-                present,
+            )
+            broadcast, total, verdicts, metrics = servers_part(
+                self.algorithm,
+                self.aggregation,
+                self.envelope,
+                *jax.device_put((heard, sound, sent, np.arange(self._slots) < len(members)), self._first),
             )
             # A client whose submission was rejected goes on from where it was before the round.
             verdicts = np.asarray(verdicts)[: len(members)]
@@ -171,7 +177,6 @@ class Simulation:
             # Copies: a view would keep the cohort's buffers alive on the device.
             reports.append({name: np.array(values)[: len(members)] for name, values in metrics.items()})
             if self.together:
-                broadcast, total = jax.device_put((broadcast, total), self._first)
                 merged = (broadcast, total) if merged is None else merge_means(*merged, broadcast, total)
         if chosen:  # with privacy, chance may have drawn nobody
             self._insist_on_somebody(state.round, accepted)
@@ -198,11 +203,6 @@ class Simulation:
 
     def _keys(self, derive: Callable[..., PRNGKeyArray], number: int, members: Sequence[int]) -> PRNGKeyArray:
         return jax.vmap(partial(derive, self._key, number))(self._identities[list(members)])
-
-    def _heard(self, broadcast: Any, members: Sequence[int]) -> Any:
-        if self.together:
-            return jax.device_put(broadcast, self._everywhere)
-        return jax.device_put(_rows(broadcast, members), self._dealt_out)
 
     def _stacked(self, members: tuple[int, ...]) -> Data:
         if self._device_data is None or self._device_data[0] != members:
@@ -258,30 +258,56 @@ def merge_means(
 
 
 @partial(
-    jax.jit, static_argnames=("algorithm", "aggregation", "envelope", "local_steps"), donate_argnames=("learners",)
+    jax.jit,
+    static_argnames=("algorithm", "envelope", "local_steps", "together", "mesh"),
+    donate_argnames=("learners",),
 )
-def cohort_round(
+def clients_part(
     algorithm: Any,
-    aggregation: Aggregation | None,
     envelope: Envelope,
     local_steps: int,
+    together: bool,
+    mesh: Mesh,
     learners: Any,
     broadcast: Any,
     data: Data,
     keys: PRNGKeyArray,
     envelope_keys: PRNGKeyArray,
+) -> tuple[Any, Bool[Array, " clients"], Submission]:
+    """A round of every client of a cohort, compiled. Each device of the mesh has its share and waits for no other.
+
+    Gives back the learners, which of them are sound, and what they send. Unless they are `together`, each client
+    has a broadcast of its own.
+    """
+    own = None if together else 0  # where a broadcast has its axis of clients
+
+    def share(learners: Any, broadcast: Any, data: Data, keys: PRNGKeyArray, envelope_keys: PRNGKeyArray) -> Any:
+        local_round = partial(rounds.local_round, algorithm, local_steps)
+        learners, submissions = jax.vmap(local_round, (0, own, 0, 0))(learners, broadcast, data, keys)
+        sound = rounds.all_finite(submissions)  # what a client sees of itself, whatever its envelope makes of it
+        return learners, sound, jax.vmap(envelope.encode, (0, own, 0))(submissions, broadcast, envelope_keys)
+
+    each, all_alike = PartitionSpec("clients"), PartitionSpec()
+    deal = (each, all_alike if together else each, each, each, each)
+    dealt_out = jax.shard_map(share, mesh=mesh, in_specs=deal, out_specs=each, check_vma=False)
+    return dealt_out(learners, broadcast, data, keys, envelope_keys)
+
+
+@partial(jax.jit, static_argnames=("algorithm", "aggregation", "envelope"))
+def servers_part(
+    algorithm: Any,
+    aggregation: Aggregation | None,
+    envelope: Envelope,
+    broadcast: Any,
+    sound: Bool[Array, " clients"],
+    sent: Submission,
     present: Bool[Array, " clients"],
-) -> tuple[Any, Any, Float[Array, ""], Int[Array, " clients"], dict[str, Float[Array, " clients"]]]:
-    """A whole round of one cohort, compiled: every client's part, and the server's.
+) -> tuple[Any, Float[Array, ""], Int[Array, " clients"], dict[str, Float[Array, " clients"]]]:
+    """What the server makes of a cohort's messages, compiled: the next broadcast, its weight, verdicts, metrics.
 
     Without an aggregation nobody hears of anybody: each client has its own broadcast and gets back what it sent.
     """
-    own = 0 if aggregation is None else None  # where a broadcast has its axis of clients
-    local_round = partial(rounds.local_round, algorithm, local_steps)
-    learners, submissions = jax.vmap(local_round, (0, own, 0, 0))(learners, broadcast, data, keys)
-    sound = rounds.all_finite(submissions)  # what a client sees of itself, whatever its envelope makes of it
-    sent = jax.vmap(envelope.encode, (0, own, 0))(submissions, broadcast, envelope_keys)
-    submissions = rounds.open_all(envelope, sent, broadcast, own)
+    submissions = rounds.open_all(envelope, sent, broadcast, 0 if aggregation is None else None)
     norms, metrics = None, submissions.metrics
     if not isinstance(envelope, Private):  # to compare clients with one another would tell about each of them
         norms = rounds.update_norms(submissions, broadcast)
@@ -291,4 +317,4 @@ def cohort_round(
     if aggregation is not None:
         accepted = present & (verdicts == rounds.ACCEPTED)
         merged, total = rounds.merge(algorithm, aggregation, submissions, accepted)
-    return learners, merged, total, jnp.where(sound, verdicts, rounds.NOT_FINITE), metrics
+    return merged, total, jnp.where(sound, verdicts, rounds.NOT_FINITE), metrics
