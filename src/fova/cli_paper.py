@@ -11,11 +11,11 @@ from rich.table import Table
 from fova.errors import FovaError
 from fova.experiments import catalogue, cost, paper
 from fova.experiments.conduct import conduct
-from fova.experiments.runner import cores
 from fova.experiments.specifications import Entry
 from fova.flags import parse
 from fova.reports.paper_tables import tables
 from fova.reports.progress import spoken_seconds
+from fova.runtime import processors
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def show_list(console: Console) -> None:
         if cost.speed_of(scale) is None:
             console.print(f"... measuring this machine with the networks of scale {scale.name}, once")
             cost.measure(scale)
-    workers = cores()
+    workers = processors()
     table = Table(
         title="experiments",
         caption=(

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -53,6 +54,20 @@ def test_the_estimate_by_hand():
     # before training and every 10 of 40 rounds, 5 episodes of server and 4 clients; 20 of each at the end
     playing = (5 * 5 * 5 + 20 * 5) * 1000 * 0.001
     assert cost.seconds(run, Speed(0.01, 0.001)) == pytest.approx(cost.START_SECONDS + training + playing)
+
+
+def test_sampled_actions_count_in_the_estimate():
+    (run,) = (r for r in catalogue.get("distance").runs(replace(paper.SMALL, seeds=1)) if r.variant == "cql-fl")
+    (other,) = (r for r in catalogue.get("distance").runs(replace(paper.SMALL, seeds=1)) if r.variant == "fova")
+    steps = 40 * 100 * 4 * 0.01
+    speed = Speed(0.01, 0.001)
+    assert cost.seconds(run, speed) - cost.seconds(other, speed) == pytest.approx(2 * steps)  # 3 of each source
+
+
+def test_cost_is_measured_with_the_published_number_of_actions():
+    entry = catalogue.get("cost")
+    (run, *_) = (r for r in entry.runs(entry.scale("small")) if r.variant == "cql-fl")
+    assert run.config.algorithm.samples == 10
 
 
 def test_the_list_shows_every_entry_and_says_it_is_an_estimate(fova_command, tmp_path, monkeypatch):

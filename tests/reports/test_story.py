@@ -78,10 +78,10 @@ def test_who_won_the_vote_who_was_imitated_and_who_was_led(one_run):
     assert found[1].late("global") == pytest.approx(0.58)
     assert [story.winner(client) for client in found] == ["behaviour", "global"]
     words = story.vote_summary(one_run, found)
-    assert words[0].startswith("Imitated: at expert-1 the data won.")
-    assert words[1].startswith("Led: at random-1 the global policy won.")
+    assert words[0].startswith("Imitated: at expert-1 the data's action won most often.")
+    assert words[1].startswith("Led: at random-1 the global policy's action won most often.")
     assert "The data was trusted most at expert-1 (88% of the votes) and least at random-1 (30%)." in words
-    assert "of: expert-1 0.50, random-1 0.50." in words[-1]
+    assert "(1 is in full): expert-1 0.50, random-1 0.50." in words[-1]
     assert story.vote_in_words(found[1]) == (
         "the global policy 58%, its data 30%, its own policy 12%; the global policy is up from 26% in the beginning"
     )
@@ -100,10 +100,9 @@ def test_how_much_the_server_counted_each_client(tmp_path):
     words = story.vote_summary(group, votes(group))
     # values 9 and 3 in the last round: 1 / (1 + exp(-0.6)) = 0.646
     assert (
-        words[-1]
-        == "In the last round the server counted the clients' parameters with: expert-1 65%, random-1 35%."
+        words[0] == "In the last round the server counted the clients' parameters with: expert-1 65%, random-1 35%."
     )
-    assert "imitates the action that wins the vote" in words[-2]
+    assert "imitates the action that wins the vote" in words[-1]
 
 
 def test_a_comparison_calls_luck_luck(tmp_path):

@@ -8,8 +8,9 @@ from rich.console import Console
 from fova.errors import FovaError
 from fova.experiments.display import choose
 from fova.experiments.results import Results, collect
-from fova.experiments.runner import Standing, cores, run_all, standing
+from fova.experiments.runner import Standing, run_all, standing
 from fova.experiments.specifications import Entry, PlannedRun, Scale
+from fova.runtime import processors
 
 RESULTS = "results.json"
 
@@ -27,7 +28,7 @@ def conduct(
         for line in plan(planned, standing(directory, runs)):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         return None
-    outcome = run_all(runs, directory, cores() if jobs is None else jobs, choose(plain, console))
+    outcome = run_all(runs, directory, processors() if jobs is None else jobs, choose(plain, console))
     results = None
     if outcome.finished:
         results = collect(entry, scale, directory)

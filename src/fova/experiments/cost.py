@@ -43,7 +43,8 @@ def seconds(run: PlannedRun, speed: Speed) -> float:
     episodes = evaluations * config.episodes * players
     episodes += config.final_episodes * (1 + len(complete(run.config.clients)))
     limit = min(registry.get(str(run.config.task)).time_limit, MOST_STEPS_PLAYED)
-    training = gradient_steps(run.config) * speed.gradient_step
+    # Who takes a soft maximum over sampled actions scores so many of each source: about as many steps of FOVA.
+    training = gradient_steps(run.config) * speed.gradient_step * getattr(run.config.algorithm, "samples", 1)
     return START_SECONDS + training + episodes * limit * speed.environment_step
 
 

@@ -51,11 +51,6 @@ class Outcome:
             )
 
 
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def one_thread() -> dict[str, str]:
     """The environment of a process that shall keep to one thread, whatever it is that would start more."""
     return os.environ | {

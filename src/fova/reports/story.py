@@ -209,19 +209,22 @@ def vote_summary(group: Group, votes: Sequence[Votes]) -> list[str]:
         for voter, text in _OUTCOMES.items()
         if voter in winners.values()
     ]
-    return [*sentences, *_extremes(votes), *_imitation(group, votes), *_at_the_server(group)]
+    return [*_at_the_server(group), *sentences, *_extremes(votes), *_imitation(group, votes)]
 
 
 _OUTCOMES = {
     "behaviour": (
-        "Imitated: at {clients} the data won. In the judgement of that client's critics, what was done there is "
-        "still better than what either policy would do, so it is what there is to learn from."
+        "Imitated: at {clients} the data's action won most often. In the judgement of that client's critics, what "
+        "was done there is more often the best of the three than what either policy would do."
     ),
     "global": (
-        "Led: at {clients} the global policy won. What the others know is judged better there than the client's "
-        "own data and its own policy."
+        "Led: at {clients} the global policy's action won most often. What the others know is judged better there "
+        "than the client's own data and its own policy."
     ),
-    "local": "On their own: at {clients} the client's own policy won, ahead of its data and of the global policy.",
+    "local": (
+        "On their own: at {clients} the client's own policy won most often, ahead of its data and of the global "
+        "policy. So say its own critics; how well it plays is another matter."
+    ),
     None: "Undecided: at {clients} no candidate was clearly ahead.",
 }
 
@@ -268,7 +271,10 @@ def _imitation(group: Group, votes: Sequence[Votes]) -> list[str]:
     if not weights or not settings.get("awr", True):
         return []
     listed = ", ".join(f"{client} {weight:.2f}" for client, weight in weights.items())
-    return [f"Every client's policy imitates its own data, with a mean weight w (1 is in full) of: {listed}."]
+    return [
+        "Every client's policy imitates its own data, also where it is led; who is led learns from the others "
+        f"through the broadcast and the critics. Mean weight w of that imitation (1 is in full): {listed}."
+    ]
 
 
 def _at_the_server(group: Group) -> list[str]:
