@@ -3,6 +3,7 @@
 Text and lines only, written by `svg.py`: equal results give equal bytes, which `marked.py` relies on.
 """
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -105,7 +106,8 @@ def _legend(results: Results, styles: Mapping[str, Style], width: float) -> tupl
         sample = element("path", d=f"M{x:.1f} {y:.1f}h{SAMPLE}", stroke_dasharray=stroke, class_=f"line {colour}")
         parts += [sample, element("text", label, x=x + SAMPLE + 8, y=y + 4.5)]
         x += needed
-    row += 1
     words = f"runs per line: {how_many}; {bands}; {results.scale}"
-    parts.append(element("text", words, x=8.0, y=row * LEGEND_ROW + 18.0))
+    for line in textwrap.wrap(words, int((width - 16) / svg.CHARACTER)):
+        row += 1
+        parts.append(element("text", line, x=8.0, y=row * LEGEND_ROW + 18.0))
     return parts, (row + 1) * LEGEND_ROW + 6
