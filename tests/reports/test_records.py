@@ -1,7 +1,7 @@
 import pytest
 
 from fova.errors import FovaError
-from fova.reports.records import read_groups
+from fova.reports.records import comparable, read_groups
 from made_runs import make_run
 
 
@@ -22,6 +22,24 @@ def test_labels_say_what_sets_settings_apart(tmp_path):
         "fova, clients expert-1 + random-1, size 100, lam 2.0",
         "fova, clients expert-1, size 50, lam 2.0",
     ]
+
+
+def test_only_settings_with_the_same_data_are_compared(tmp_path):
+    medium = '[{ data = "expert", size = 100 }, { data = "medium", size = 100 }]'
+    runs = [
+        make_run(tmp_path / "a"),
+        make_run(tmp_path / "b", algorithm="fedora"),
+        make_run(tmp_path / "c", clients=medium),
+        make_run(tmp_path / "d", task="maze2d-medium"),
+        make_run(tmp_path / "e", task=None),
+    ]
+    found = {name: [group.algorithm for group in alike] for name, alike in comparable(read_groups(runs)).items()}
+    assert found == {
+        "maze2d-umaze, expert-1 + random-1": ["fova", "fedora"],
+        "maze2d-umaze, expert-1 + medium-1": ["fova"],
+        "maze2d-medium": ["fova"],
+        "own data": ["fova"],
+    }
 
 
 def test_the_same_run_named_twice_counts_once(tmp_path):

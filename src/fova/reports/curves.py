@@ -4,6 +4,7 @@ The numbers are those of the page (`series.py`), the colours those of every pict
 matplotlib's figures only, so that nothing needs a screen; equal runs give equal files.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
@@ -17,7 +18,7 @@ from matplotlib.figure import Figure
 
 from fova.errors import FovaError, unknown
 from fova.reports.palette import DATA, NAMES, OWN, SERIES, SERVER, VOTER_WORDS, VOTERS
-from fova.reports.records import Group
+from fova.reports.records import Group, comparable
 from fova.reports.series import (
     STEPS,
     Curve,
@@ -69,12 +70,9 @@ def write_plots(groups: Sequence[Group], directory: Path, formats: Sequence[str]
 def _pictures(groups: Sequence[Group]) -> dict[str, Callable[[], Figure]]:
     """Name of a file -> how its picture is drawn. With several settings their number is part of the name."""
     pictures: dict[str, Callable[[], Figure]] = {}
-    by_task: dict[str | None, list[Group]] = {}
-    for group in groups:
-        if learning_curve(group) is not None:
-            by_task.setdefault(group.task, []).append(group)
-    for task, alike in by_task.items():
-        ending = f"-{task}" if len(by_task) > 1 else ""
+    by_data = comparable([group for group in groups if learning_curve(group) is not None])
+    for name, alike in by_data.items():
+        ending = f"-{re.sub(r'[^a-z0-9]+', '-', name.lower())}" if len(by_data) > 1 else ""
         pictures[f"learning-curve{ending}"] = partial(learning_figure, alike)
     for i, group in enumerate(groups, 1):
         ending = f"-{i}-{group.algorithm}" if len(groups) > 1 else ""

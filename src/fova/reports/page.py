@@ -18,7 +18,7 @@ from fova.errors import FovaError
 from fova.files import write_atomically
 from fova.reports import charts, palette, story
 from fova.reports.markup import Markup, element
-from fova.reports.records import Group, Record, read_groups
+from fova.reports.records import Group, Record, comparable, read_groups
 from fova.reports.reproduce import config_command, train_command
 from fova.reports.scenes import Scene, scene
 from fova.reports.series import server_shares, votes
@@ -105,12 +105,10 @@ def _anchor(group: Group, groups: Sequence[Group]) -> str:
 
 def _overview(groups: Sequence[Group]) -> Markup:
     """Several settings beside one another: in words, as curves, in a table."""
-    by_task: dict[str | None, list[Group]] = {}
-    for group in groups:
-        by_task.setdefault(group.task, []).append(group)
+    by_data = comparable(groups)
     parts = []
-    for task, alike in by_task.items():
-        parts.append(element("h3", task or "own data") if len(by_task) > 1 else Markup())
+    for name, alike in by_data.items():
+        parts.append(element("h3", name) if len(by_data) > 1 else Markup())
         parts += _paragraphs(story.comparison(alike))
         parts.append(element("div", charts.learning_curves(alike) or "", class_="pair"))
     runs = [_run_row(group, record) for group in groups for record in group.records]

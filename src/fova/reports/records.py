@@ -146,6 +146,23 @@ def _run_directories(paths: Iterable[Path]) -> list[Path]:
 
 # --- What sets runs apart ---
 
+DATA = ("task", "clients", "size", "offset")  # what must be the same where algorithms are compared
+
+
+def comparable(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Groups on the same task with the same data, by a name: the task, and the data where a task has several."""
+    found: dict[tuple[Any, ...], list[Group]] = {}
+    for group in groups:
+        setting = _setting(group.first)
+        found.setdefault(tuple(setting[key] for key in DATA), []).append(group)
+    named: dict[str, list[Group]] = {}
+    for key, alike in found.items():
+        namesakes = [other for other in found if other[0] == key[0]]
+        tells_apart = [i for i in range(1, len(DATA)) if len({other[i] for other in namesakes}) > 1]
+        details = [str(key[i]) if DATA[i] == "clients" else f"{DATA[i]} {key[i]}" for i in tells_apart]
+        named[", ".join([key[0] or "own data", *details])] = alike
+    return named
+
 
 def _setting(record: Record) -> dict[str, Any]:
     """Everything that two runs of one group share."""
