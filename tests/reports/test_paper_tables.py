@@ -99,6 +99,35 @@ def test_per_and_bwt_are_read_where_each_turn_ends():
     assert row["BWT"] == "−5.0 (one run) (251.1)"
 
 
+def test_the_order_of_per_bwt_and_cost_is_compared_too():
+    figures = paper_figures()
+    along = {
+        variant: [Evaluation(1, 1, played(first), {}), Evaluation(2, 2, played(last), {})]
+        for variant, first, last in (("vote", 10.0, 30.0), ("vanilla", 40.0, 20.0))
+    }
+    sequence = {"data_sequence": ["random", "expert"], "rounds": 2}
+    runs = [
+        made_run("hopper", v, 0, 1.0, evaluations=looks, run=sequence, paper=["hopper", v])
+        for v, looks in along.items()
+    ]
+    ours = cells(table(made_results(runs, name="continual", measured="PER and BWT"), "main"))
+    paper = figures["continual"]["hopper"]
+    assert paper["vote"]["per"] > paper["vanilla"]["per"]
+    assert ours["hopper: order as the paper's"]["PER"] == "1 of 1 pairs, same winner"  # ours: 30 against 20
+    assert paper["vote"]["bwt"] > paper["vanilla"]["bwt"]
+    assert ours["hopper: order as the paper's"]["BWT"] == "1 of 1 pairs, same winner"  # 20 against -20
+    runs = [
+        made_run("pen", v, 0, 1.0, peak_memory_mb=memory, seconds_median_round=seconds, paper=["pen", v])
+        for v, memory, seconds in (("fedora", 100.0, 0.1), ("drpo", 900.0, 0.4))
+    ]
+    ours = cells(table(made_results(runs, name="cost", measured="memory and time"), "main"))["order as the paper's"]
+    fedora, drpo = figures["cost"]["fedora"], figures["cost"]["drpo"]
+    assert fedora["memory_mb"] < drpo["memory_mb"]
+    assert ours["peak memory, MB"] == "1 of 1 pairs, same winner"
+    assert fedora["seconds_per_epoch"] > drpo["seconds_per_epoch"]
+    assert ours["s per 1,000 local steps"] == "0 of 1 pairs, another winner"
+
+
 def test_cost_and_distance():
     runs = [
         made_run(

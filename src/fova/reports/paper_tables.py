@@ -6,7 +6,7 @@ read from the order of the algorithms, not from the figures: data, simulator and
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -31,6 +31,7 @@ from fova.reports.sheet import Sheet
 
 INTERVALS = "in brackets 95 % bootstrap intervals over seeds"
 MISSING = "–"
+ORDER = "order as the paper's"
 
 
 @cache
@@ -74,7 +75,7 @@ def returns(results: Results) -> Sheet:
         bold.add((i, 1 + variants.index(best)))
         agreement = [_agreement(results, printed, case, order, found) for order in orders.values()]
         rows.append((case, *cells, _behaviour(results, case, in_scores), *agreement))
-    columns = (results.axis or "", *variants, "the data", *(f"order as the paper's ({o})" for o in orders))
+    columns = (results.axis or "", *variants, "the data", *(f"{ORDER} ({o})" for o in orders))
     unit = "normalised score" if in_scores else "return"
     paper = "; in parentheses the paper's figure" if printed else ""
     caption = f"{results.scale}. The server's {unit} at the end, {INTERVALS}{paper}. Bold: the highest mean."
@@ -122,11 +123,16 @@ def _agreement(
 ) -> str:
     """How many pairs of algorithms stand in the same order as in the paper, and whether the winner is the same."""
     paper = {v: figure for v in order if (figure := _printed(results, printed, case, v)) is not None and found[v]}
-    if len(paper) < 2:
+    return _same_order(paper, {variant: _value(found[variant]) for variant in paper})
+
+
+def _same_order(paper: Mapping[str, float], ours: Mapping[str, float], best: Callable[..., str] = max) -> str:
+    both = [name for name in paper if name in ours]
+    if len(both) < 2:
         return MISSING
-    pairs = list(combinations(paper, 2))
-    same = sum((paper[a] > paper[b]) == (_value(found[a]) > _value(found[b])) for a, b in pairs)
-    winner = max(paper, key=lambda v: paper[v]) == max(paper, key=lambda v: _value(found[v]))
+    pairs = list(combinations(both, 2))
+    same = sum((paper[a] > paper[b]) == (ours[a] > ours[b]) for a, b in pairs)
+    winner = best(both, key=lambda name: paper[name]) == best(both, key=lambda name: ours[name])
     return f"{same} of {len(pairs)} pairs, {'same' if winner else 'another'} winner"
 
 
@@ -212,19 +218,27 @@ def every_client(results: Results) -> Sheet:
 def continual(results: Results) -> Sheet:
     """PER and BWT: how well the policy does after all data, and what it lost of what it once could."""
     printed = paper_figures()["continual"] if results.name == "continual" else {}
+    named = {"per": metrics.average_performance, "bwt": metrics.backward_transfer}
     rows = []
     for case in results.cases():
+        theirs: dict[str, dict[str, float]] = {name: {} for name in named}
+        ours: dict[str, dict[str, float]] = {name: {} for name in named}
         for variant in results.variants():
             runs = results.of(case=case, variant=variant)
             if not runs:
                 continue
             matrices = [metrics.performances(returns_after_each_turn(run)) for run in runs]
             paper = printed.get(runs[0].paper[0], {}).get(runs[0].paper[1], {}) if runs[0].paper else {}
-            figures = [
-                _with_paper(bootstrap_mean([measure(a) for a in matrices]), paper.get(name))
-                for name, measure in (("per", metrics.average_performance), ("bwt", metrics.backward_transfer))
-            ]
+            figures = []
+            for name, measure in named.items():
+                found = bootstrap_mean([measure(a) for a in matrices])
+                ours[name][variant] = found.value
+                if name in paper:
+                    theirs[name][variant] = paper[name]
+                figures.append(_with_paper(found, paper.get(name)))
             rows.append((f"{case}, {variant}", *figures))
+        if printed:
+            rows.append((f"{case}: {ORDER}", *(_same_order(theirs[name], ours[name]) for name in named)))
     caption = (
         f"{results.scale}. Returns, {INTERVALS}; in parentheses the paper's figure. All data of a task comes from "
         "one environment, so the performance on each dataset is the return there."
@@ -242,6 +256,8 @@ def returns_after_each_turn(run: RunResult) -> list[float]:
 def cost(results: Results) -> Sheet:
     """Peak memory and time of every algorithm."""
     printed = paper_figures()["cost"] if results.name == "cost" else {}
+    ours: dict[str, dict[str, float]] = {"memory_mb": {}, "seconds_per_epoch": {}}
+    theirs: dict[str, dict[str, float]] = {"memory_mb": {}, "seconds_per_epoch": {}}
     rows = []
     for variant in results.variants():
         runs = results.of(variant=variant)
@@ -249,15 +265,20 @@ def cost(results: Results) -> Sheet:
         per_thousand = [1000 * seconds / run.run["local_steps"] for run, seconds in rounds]
         memory = [run.peak_memory_mb for run in runs if run.peak_memory_mb is not None]
         paper = printed.get(runs[0].paper[1] if runs[0].paper else "", {})
+        cells = []
+        for (name, measured), digits in zip(
+            {"memory_mb": memory, "seconds_per_epoch": per_thousand}.items(), (1, 2)
+        ):
+            found = bootstrap_mean(measured) if measured else None
+            if found is not None:
+                ours[name][variant] = found.value
+            if name in paper:
+                theirs[name][variant] = paper[name]
+            cells.append(MISSING if found is None else _with_paper(found, paper.get(name), digits))
         sent = runs[0].bytes_each_way
-        rows.append(
-            (
-                variant,
-                _with_paper(bootstrap_mean(memory), paper.get("memory_mb")) if memory else MISSING,
-                _with_paper(bootstrap_mean(per_thousand), paper.get("seconds_per_epoch"), 2) if rounds else MISSING,
-                MISSING if sent is None else f"{sent / 1e6:.2f}",
-            )
-        )
+        rows.append((variant, *cells, MISSING if sent is None else f"{sent / 1e6:.2f}"))
+    if printed:
+        rows.append((ORDER, *(_same_order(theirs[name], ours[name], min) for name in ours), ""))
     caption = (
         f"{results.scale}. Means over tasks and seeds, {INTERVALS}. Ours: one core, the median round; the whole "
         "process's memory. In parentheses the paper's: one GPU, its memory, seconds per epoch of unstated length."
