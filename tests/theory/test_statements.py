@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,6 +64,9 @@ def test_every_counter_example_breaks_its_statement(statement: Statement) -> Non
     assert not statement.check(statement.counter_example()).holds
 
 
+TARGET = math.e / (1 + math.e)
+KL_OF_THE_STEP = 0.5 * TARGET * math.log(TARGET) + (1 - TARGET) * math.log(1 + math.sqrt(TARGET))
+
 # Margins worked out by hand; the worlds are described where they are built.
 BY_HAND: list[tuple[Callable[[Case], Sides], Callable[[], Case], float]] = [
     # The penalty swings between +1 and -1.
@@ -99,6 +103,10 @@ BY_HAND: list[tuple[Callable[[Case], Sides], Callable[[], Case], float]] = [
     ),
     # nu = 0.1 * 1 + 0.9 * 20 against nu = 1; the bound is 4 * 23 * 2/23.
     (improvement.nu_between_policies, improvement.rare_crossroads, 8.0 - 17.1),
+    # Half of what the good client earns alone (3/2) and of what the poor one does: large beta keeps both habits.
+    (improvement.mean_target_improves, lambda: replace(heterogeneity.different_habits(), beta=1e7), 1.0 - 1.5),
+    # Q = (2, 1): t = e/(1 + e) is the target's first entry and sqrt(t) that of pi_k.
+    (improvement.step_from_target_by_action, improvement.data_of_elsewhere, -0.998 * KL_OF_THE_STEP),
     # A_1 = (3/4, -1/4), A_2 = (1/4, -3/4): the formula gives 1/4, the norm is sqrt(1/8).
     (heterogeneity.level_as_in_the_continuity_proof, heterogeneity.different_habits, -(math.sqrt(1 / 8) - 0.25)),
     # The good client loses 1/2 by the poor one's habit; averaged 1/4.
@@ -119,6 +127,12 @@ BY_HAND: list[tuple[Callable[[Case], Sides], Callable[[], Case], float]] = [
         safety.only_beta_damps_mismatch,
         heterogeneity.different_habits,
         -((35 + 8 * math.sqrt(1 / 8)) ** 2 - 35**2) / 8,
+    ),
+    # The same with the second term's single sigma, and l TV(behaviour, pibar) = 3/4 that nothing damps.
+    (
+        safety.only_lambda_damps_closeness,
+        heterogeneity.different_habits,
+        -((19 + 8 * math.sqrt(1 / 8)) ** 2 - (16 + 8 * math.sqrt(1 / 8)) ** 2) / 8 - 0.75,
     ),
     # (1, 0) clipped at 1/4 is (1, 1/4); divided by 5/4 the second entry is 1/5.
     (convergence.clipping_stays_in_the_set, convergence.sure_policy, -0.05),
@@ -143,6 +157,39 @@ def test_met_limits_do_not_keep_the_server_from_falling() -> None:
     sides = safety.met_limits_improve_the_server(safety.promising_limits())
     assert sides.left > 0.1  # the lemma promises an improvement
     assert sides.right < -0.05  # the server's return falls
+
+
+def test_the_limits_for_lambda_and_beta_return_the_server_to_poor_data() -> None:
+    """0.01/0.9 in place of 1/0.9, and f_k is no smaller than -B: both steps of the proof break on one world."""
+    case = safety.good_server_poor_data()
+    step1, step2 = safety.round_gains_the_mean(case), safety.round_loses_little_in_the_mean(case)
+    assert step1.right == pytest.approx(-0.99 / 0.9, abs=1e-3)
+    assert step2.left == pytest.approx(0.99 / 0.9, abs=1e-3)
+    closeness = 0.198 / 0.81  # nothing but l TV(behaviour, pibar) is left of f_k and of B
+    assert step1.left == pytest.approx(-closeness * 0.99, abs=1e-3)
+    assert step2.right == pytest.approx(closeness * 0.99, abs=1e-3)
+
+
+def test_a_strong_pull_leaves_no_choice() -> None:
+    """pi_k is all but pibar*_k = (p, q): p to go there, then q to do well. J = 0.9 p (2 q - 1), behaviour's too."""
+    case = improvement.praised_detour()
+    target = case.by_action_pair[0]
+    expected = 0.9 * target[0, 0] * (2 * target[1, 0] - 1)
+    assert improvement.first_client_improves_by_action(case).left == pytest.approx(
+        0.9 * 0.5 * (2 * 0.01 - 1) - expected, abs=0.01
+    )
+
+
+def test_the_dispute_of_two_habits_lasts_however_large_lambda_is() -> None:
+    last = [
+        np.diff(convergence._returns_of_the_loop(replace(convergence.lasting_dispute(), lam=lam, beta=lam), 60))[
+            -2:
+        ]
+        for lam in (1e3, 1e4)
+    ]
+    for swing in last:
+        assert swing[0] == pytest.approx(-swing[1])
+    assert abs(last[0][0]) == pytest.approx(10 * abs(last[1][0]), rel=0.01)  # smaller, but it does not end
 
 
 def test_the_habit_of_even_data_stays() -> None:

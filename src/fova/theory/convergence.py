@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from fova.theory.case import Case, client_of
-from fova.theory.heterogeneity import average_return, heterogeneity_level
+from fova.theory.heterogeneity import average_return, different_habits, heterogeneity_level
 from fova.theory.mdp import (
     MDP,
     Array,
@@ -45,6 +45,20 @@ def set_is_convex(case: Case) -> Sides:
     floor = _floor(case)
     mean = aggregate([into_the_set(policy, floor) for policy in (*case.policies, case.server)])
     return Sides(floor, float(mean.min()))
+
+
+def set_is_not_empty(case: Case) -> Sides:
+    """The uniform policy is in it for the largest zeta allowed, 1/|A|."""
+    actions = case.world.actions
+    return Sides(1.0 / actions, float(np.full((1, actions), 1.0 / actions).min()))
+
+
+def update_stays_in_the_set(case: Case) -> Sides:
+    """One round of FOVA from policies in the set, weight by action: is every probability still above the limit?"""
+    floor = _floor(case)
+    inside = [into_the_set(policy, floor) for policy in case.policies]
+    start = replace(case, policies=tuple(inside), server=into_the_set(case.server, floor))
+    return Sides(floor, float(start.by_action_pair[1].min()))
 
 
 def clipping_stays_in_the_set(case: Case) -> Sides:
@@ -142,6 +156,9 @@ def _local_objective(case: Case, policy: Array) -> float:
 # --- The loop ---------------------------------------------------------------------------------------------
 
 
+LARGE = 1e4  # lambda and beta "sufficiently large"
+
+
 def _returns_of_the_loop(case: Case, rounds: int) -> list[float]:
     settings = Settings(
         alpha=case.alpha, lam=case.lam, beta=case.beta, rounds=rounds, sweeps=5, voting="expectation"
@@ -157,6 +174,33 @@ def loop_never_falls(case: Case) -> Sides:
 
 def loop_comes_to_rest(case: Case) -> Sides:
     return Sides(abs(float(np.diff(_returns_of_the_loop(case, 100))[-1])), 1e-5)
+
+
+def _highest_return(case: Case) -> float:
+    """J_max: the mean over the clients of what their best reward would earn for ever."""
+    return float(np.mean([client.model.reward.max() * client.model.horizon for client in case.clients]))
+
+
+def return_is_bounded(case: Case) -> Sides:
+    models = [client.model for client in case.clients]
+    return Sides(average_return(models, case.server), _highest_return(case))
+
+
+def steady_gains_must_end(case: Case) -> Sides:
+    """N eta <= J_max - J(pibar^0) for the first N rounds of the loop, each of which gains at least eta = 0.01."""
+    returns, eta = _returns_of_the_loop(case, 20), 0.01
+    steady = np.append(np.diff(returns) >= eta, False).argmin()
+    return Sides(float(steady * eta), _highest_return(case) - returns[0])
+
+
+def large_parameters_come_to_rest(case: Case) -> Sides:
+    """Steps shrink like 1/lambda whether or not the loop rests, so the last one is multiplied by lambda."""
+    last = np.diff(_returns_of_the_loop(replace(case, lam=LARGE, beta=LARGE), 100))[-1]
+    return Sides(LARGE * abs(float(last)), 1e-4)
+
+
+def large_parameters_never_fall(case: Case) -> Sides:
+    return loop_never_falls(replace(case, lam=LARGE, beta=LARGE))
 
 
 def _alone(case: Case, alpha: float) -> Case:
@@ -212,10 +256,28 @@ def sure_policy() -> Case:
     return replace(habit(), policies=(np.array([[1.0, 0.0]]),))
 
 
+def lasting_dispute() -> Case:
+    """Two clients of different habits: the server is nobody's data, and the vote swings between them for ever."""
+    return replace(different_habits(), alpha=2.0)
+
+
+def strong_preference() -> Case:
+    """`habit` with weak pulls: all but the better action vanishes."""
+    return replace(habit(), lam=0.1, beta=0.1)
+
+
 CONTINUITY, CONVERGENCE = "lemma:continuity_properties", "thm:convergence"
 
 STATEMENTS = (
+    Statement("lem:local-compact", "the policy set is not empty", set_is_not_empty),
     Statement("lem:local-compact, lem:global-compact", "the policy sets are convex (zeta = eta)", set_is_convex),
+    Statement(
+        "ass:feasible-update",
+        "the algorithm's own update stays in the set",
+        update_stays_in_the_set,
+        kind="reading",
+        counter_example=strong_preference,
+    ),
     Statement(
         "remark after ass:feasible-update (iii)",
         "clipping and renormalising stays in the set",
@@ -269,5 +331,26 @@ STATEMENTS = (
         rest_is_near_optimal,
         kind="instead",
         every=10,
+    ),
+    Statement(CONVERGENCE, "J <= J_max", return_is_bounded, kind="proof step"),
+    Statement(
+        CONVERGENCE,
+        "rounds that gain eta each: N <= (J_max - J(pibar^0))/eta",
+        steady_gains_must_end,
+        every=4,
+    ),
+    Statement(
+        "remark after " + CONVERGENCE,
+        "large lam and beta: J(pibar^t) comes to rest",
+        large_parameters_come_to_rest,
+        counter_example=lasting_dispute,
+        every=10,
+    ),
+    Statement(
+        "remark after " + CONVERGENCE,
+        "large lam and beta: J(pibar^t) never falls",
+        large_parameters_never_fall,
+        counter_example=habit,
+        every=4,
     ),
 )

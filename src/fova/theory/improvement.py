@@ -13,14 +13,17 @@ from fova.theory.ascent import nu
 from fova.theory.case import Case, always, client_of
 from fova.theory.conservatism import lucky_rare_action
 from fova.theory.distances import kl, total_variation
+from fova.theory.heterogeneity import different_habits
 from fova.theory.mdp import MDP, Array, expected_return
 from fova.theory.projection import promising_path
 from fova.theory.returns import per_state_penalty
 from fova.theory.statement import Sides, Statement
+from fova.theory.tabular_fova import aggregate
 
 Pair = tuple[Array, Array]  # (pibar*_k, pi_k)
 
 BETAS = np.logspace(-3, 4, 29)
+LAMS_AND_BETAS = [(float(lam), float(beta)) for lam in np.logspace(-3, 4, 8) for beta in np.logspace(-3, 4, 8)]
 
 
 def _kl(case: Case, first: Array, second: Array) -> float:
@@ -123,6 +126,13 @@ def some_beta_improves(case: Case) -> Sides:
     return Sides(1e-6, max(gains))
 
 
+def mean_target_improves(case: Case) -> Sides:
+    """The mean of the clients' exact pibar*_k as the server's policy, against the best behaviour of all."""
+    after = aggregate([target for target, _ in case.exact_pairs])
+    best = max(expected_return(case.world, client.behaviour) for client in case.clients)
+    return Sides(best, expected_return(case.world, after))
+
+
 # --- Improvement of pi_k ----------------------------------------------------------------------------------
 
 
@@ -159,6 +169,34 @@ def local_theorem_without_alpha(case: Case) -> Sides:
     return Sides(_shortfall(case.world, policy, behaviour), right, trivial=2.0 * case.world.largest_return)
 
 
+def _step_from_target(case: Case, pair: Pair) -> Sides:
+    """Eq. eq8-further: J(pibar*) - J(pi_k) <= xi-bar + xi-tilde + 4 alpha/(delta(1-gamma)) - lam KL."""
+    target, policy = pair
+    right = _penalty(case, target) + _penalty(case, policy) + _conservative_cost(case, 4.0)
+    right -= case.lam * _kl(case, target, policy)
+    return Sides(_shortfall(case.world, policy, target), right, trivial=2.0 * case.world.largest_return)
+
+
+def step_from_target_by_action(case: Case) -> Sides:
+    return _step_from_target(case, case.by_action_pair)
+
+
+def step_from_target_exact(case: Case) -> Sides:
+    return _step_from_target(case, case.exact_pair)
+
+
+def penalties_ignore_lam_and_beta(case: Case) -> Sides:
+    """xi-tilde, the penalty of pi_k, when both are ten times as large."""
+    here, there = case.by_action(case.lam, case.beta)[1], case.by_action(10.0 * case.lam, 10.0 * case.beta)[1]
+    return Sides(abs(_penalty(case, here) - _penalty(case, there)), 0.0)
+
+
+def some_lam_and_beta_improve(case: Case) -> Sides:
+    """The true gain of pi_k, at its best over lambda and beta from 0.001 to 10,000."""
+    policies = (case.by_action(lam, beta)[1] for lam, beta in LAMS_AND_BETAS)
+    return Sides(1e-6, max(-_shortfall(case.world, policy, case.client.behaviour) for policy in policies))
+
+
 # --- The supplement's version, inside the empirical MDP ---------------------------------------------------
 
 
@@ -189,6 +227,19 @@ def empirical_lemma_without_alpha(case: Case) -> Sides:
     return Sides(_shortfall(case.model, policy, behaviour), right, trivial=2.0 * case.world.largest_return)
 
 
+def every_client_improves_exactly(case: Case) -> Sides:
+    """In every client's own empirical MDP, whatever the others hold."""
+    losses = [
+        _shortfall(client.model, policy, client.behaviour)
+        for client, (_, policy) in zip(case.clients, case.exact_pairs, strict=True)
+    ]
+    return Sides(max(losses), 0.0)
+
+
+def first_client_improves_by_action(case: Case) -> Sides:
+    return Sides(_shortfall(case.client.model, case.by_action_pair[1], case.client.behaviour), 0.0)
+
+
 # --- Counter-examples -------------------------------------------------------------------------------------
 
 
@@ -211,6 +262,23 @@ def misleading_data() -> Case:
     client = client_of(model, [[1, 1]])
     policy = client.behaviour
     return Case(world, (client,), policy, (policy,), alpha=0.01, lam=1.0, beta=1.0)
+
+
+def data_of_elsewhere() -> Case:
+    """Two states that never change. Nearly all data is of the one where no episode starts, exact everywhere.
+
+    The KL terms weigh states by the data, the return by the policy's own visits: what is gained there pays nothing.
+    """
+    transition = np.zeros((2, 2, 2))
+    transition[0, :, 0] = transition[1, :, 1] = 1.0
+    world = MDP(transition, np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([1.0, 0.0]), discount=0.5)
+    client = client_of(world, [[1, 1], [499, 499]])
+    return Case(world, (client,), always(0, 0), (always(0, 0),), alpha=1e-12, lam=1.0, beta=1.0)
+
+
+def praised_detour() -> Case:
+    """`promising_path` with a pull to pibar*_k that leaves pi_k no choice: it goes where it does badly."""
+    return replace(promising_path(), lam=100.0)
 
 
 SERVER, LOCAL, EMPIRICAL = (
@@ -258,6 +326,21 @@ STATEMENTS = (
         counter_example=misleading_data,
     ),
     Statement(
+        "remark after " + SERVER,
+        "pibar, the mean of exact pibar*_k, improves on every behaviour",
+        mean_target_improves,
+        kind="reading",
+        counter_example=different_habits,
+    ),
+    Statement(
+        "eq:eq8-further",
+        "J(pi_k) >= J(pibar*) - xi-bar - xi-tilde - 4 alpha/(delta(1-gamma)) + lam KL, weight by action",
+        step_from_target_by_action,
+        kind="proof step",
+        counter_example=data_of_elsewhere,
+    ),
+    Statement("eq:eq8-further", "the same, exact maximisers", step_from_target_exact, rests_on=(STEP_J,)),
+    Statement(
         LOCAL,
         "J(pi_k) - J(behaviour) >= ..., updates to the letter",
         local_theorem_printed,
@@ -270,6 +353,18 @@ STATEMENTS = (
         "exact maximisers: >= lam KL + beta KL + alpha nu(pi_k)/(1-gamma) - xi_b - xi-tilde",
         local_theorem_without_alpha,
         kind="instead",
+    ),
+    Statement(
+        LOCAL,
+        "xi-tilde does not depend on lam and beta",
+        penalties_ignore_lam_and_beta,
+        counter_example=lucky_rare_action,
+    ),
+    Statement(
+        "eq:strict-local-on-data",
+        "a proper lam and beta give J(M, pi_k) > J(M, behaviour), and so says the remark",
+        some_lam_and_beta_improve,
+        counter_example=misleading_data,
     ),
     Statement(
         EMPIRICAL,
@@ -289,5 +384,16 @@ STATEMENTS = (
         "exact maximisers: >= lam KL + beta KL + alpha nu(pi_k)/(1-gamma) >= 0",
         empirical_lemma_without_alpha,
         kind="instead",
+    ),
+    Statement(
+        "remark after " + EMPIRICAL,
+        "pi_k improves on behaviour in M_hat_k, exact maximisers, every client",
+        every_client_improves_exactly,
+    ),
+    Statement(
+        "remark after " + EMPIRICAL,
+        "the same, weight by action",
+        first_client_improves_by_action,
+        counter_example=praised_detour,
     ),
 )

@@ -82,6 +82,11 @@ def return_of_behaviour(case: Case) -> Sides:
     return return_with_state_counts(as_behaviour)
 
 
+def return_of_the_target(case: Case) -> Sides:
+    """xi-bar: the penalty of pibar*_k, with the weight by action (to the letter it is the behaviour policy)."""
+    return return_with_state_counts(replace(case, policies=(case.by_action_pair[0],)))
+
+
 def simulation_lemma_as_quoted(case: Case) -> Sides:
     """Eq. JM1M2 at f = 1: visitation and Q both from the empirical MDP."""
     return _simulation_lemma(case, action_values(case.model, case.policy))
@@ -237,6 +242,11 @@ STATEMENTS = (
     ),
     Statement(
         "xi-bar, xi_b", "J(M_hat, behaviour) >= J(M, behaviour) - xi_b (C_T in L1 norm)", return_of_behaviour
+    ),
+    Statement(
+        "xi-bar, xi_b",
+        "J(M_hat, pibar*) >= J(M, pibar*) - xi-bar (C_T in L1 norm), weight by action",
+        return_of_the_target,
     ),
     Statement(
         SUPPLEMENT,

@@ -13,6 +13,7 @@ from fova.theory.case import Case
 from fova.theory.distances import kl, total_variation
 from fova.theory.heterogeneity import (
     aggregation_coefficients,
+    average_return,
     better_server,
     different_habits,
 )
@@ -100,6 +101,14 @@ def only_beta_damps_mismatch(case: Case) -> Sides:
     return Sides(float(with_mismatch - without) / (8.0 * case.lam), 0.0)
 
 
+def only_lambda_damps_closeness(case: Case) -> Sides:
+    """What l_k still adds to B when lambda is infinite."""
+    c = coefficients(case)
+    with_closeness = np.mean((c.closeness + c.mismatch + c.sigma) ** 2)
+    without = np.mean((c.mismatch + c.sigma) ** 2)
+    return Sides(float(with_closeness - without) / (8.0 * case.beta) + float(np.mean(c.closeness * c.drift)), 0.0)
+
+
 def large_parameters_are_safe(case: Case) -> Sides:
     """In the limit every client returns its behaviour policy, so the round ends at their mean."""
     after = aggregate([client.behaviour for client in case.clients])
@@ -126,16 +135,41 @@ def _distance(client: Client, first: Array, second: Array) -> float:
 
 
 def _first_client_gain(case: Case, target: Array, policy: Array, lam: float, beta: float) -> float:
-    """f_k of the proof, for the first client."""
-    client, c = case.client, coefficients(case)
+    return _gain(case, coefficients(case), 0, target, policy, lam, beta)
+
+
+def _gain(case: Case, c: Coefficients, k: int, target: Array, policy: Array, lam: float, beta: float) -> float:
+    """f_k of the proof."""
+    client = case.clients[k]
     return (
         lam * _kl(client, target, policy)
         + beta * _kl(client, target, client.behaviour)
-        - c.closeness[0] * _distance(client, policy, case.server)
-        - c.mismatch[0] * _distance(client, policy, client.behaviour)
-        - 2.0 * c.sigma[0] * _distance(client, target, policy)
-        - c.sigma[0] * _distance(client, target, client.behaviour)
+        - c.closeness[k] * _distance(client, policy, case.server)
+        - c.mismatch[k] * _distance(client, policy, client.behaviour)
+        - 2.0 * c.sigma[k] * _distance(client, target, policy)
+        - c.sigma[k] * _distance(client, target, client.behaviour)
     )
+
+
+def round_gains_the_mean(case: Case) -> Sides:
+    """Eq. global-gap-step1: the mean over the empirical MDPs gains at least the mean of f_k, exact maximisers."""
+    c = coefficients(case)
+    gains = [
+        _gain(case, c, k, target, policy, case.lam, case.beta)
+        for k, (target, policy) in enumerate(case.exact_pairs)
+    ]
+    return Sides(float(np.mean(gains)), _gain_of_the_mean(case))
+
+
+def round_loses_little_in_the_mean(case: Case) -> Sides:
+    """Eq. global-gap-step2: the same with B free of its sampling part."""
+    allowed = replace(penalty(case, case.server, case.lam, case.beta), sampling=0.0).total
+    return Sides(-_gain_of_the_mean(case), allowed, trivial=2.0 * case.world.largest_return)
+
+
+def _gain_of_the_mean(case: Case) -> float:
+    models, after = [client.model for client in case.clients], _after_exact_updates(case)
+    return average_return(models, after) - average_return(models, case.server)
 
 
 def gain_is_bounded_below(case: Case) -> Sides:
@@ -258,6 +292,20 @@ STATEMENTS = (
         kind="proof step",
     ),
     Statement(
+        "eq:global-gap-step1",
+        "J(pibar^{t+1}) - J(pibar^t) >= mean f_k over the empirical MDPs, exact maximisers",
+        round_gains_the_mean,
+        kind="proof step",
+        counter_example=good_server_poor_data,
+    ),
+    Statement(
+        "eq:global-gap-step2",
+        "J(pibar^{t+1}) - J(pibar^t) >= -B without its sampling part",
+        round_loses_little_in_the_mean,
+        kind="proof step",
+        counter_example=good_server_poor_data,
+    ),
+    Statement(
         SAFE,
         "J(M, pibar^{t+1}) >= J(M, pibar^t) - B(lam, beta), exact maximisers",
         round_is_safe,
@@ -286,6 +334,12 @@ STATEMENTS = (
         "remark after " + SAFE,
         "h_k is damped by beta: with beta infinite B is free of h_k",
         only_beta_damps_mismatch,
+        counter_example=different_habits,
+    ),
+    Statement(
+        "remark after " + SAFE,
+        "l_k is damped by lam: with lam infinite B is free of l_k",
+        only_lambda_damps_closeness,
         counter_example=different_habits,
     ),
     Statement(IMPROVING, "the limits give f_k >= eta_k if KL_1, KL_2 stay fixed", limits_give_the_margin),
