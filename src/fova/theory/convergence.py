@@ -337,6 +337,7 @@ STATEMENTS = (
         CONVERGENCE,
         "rounds that gain eta each: N <= (J_max - J(pibar^0))/eta",
         steady_gains_must_end,
+        kind="proof step",
         every=4,
     ),
     Statement(
