@@ -9,6 +9,8 @@ import pytest
 from fova import cli, runtime
 
 os.environ["NPROC"] = "2"  # two devices, whatever the machine: clients are dealt out among them
+# Little programs are run a few times each: most of the time would go into making them quick.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 runtime.prepare()
 # Where tests are started in the background, Ctrl-C comes ignored; the tests of Ctrl-C press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
