@@ -72,13 +72,15 @@ def returns(results: Results) -> Sheet:
         found = {variant: _over_seeds(results, case, variant, _final(in_scores)) for variant in variants}
         cells = [_with_paper(found[v], _printed(results, printed, case, v)) for v in variants]
         best = max((v for v in variants if found[v]), key=lambda v: _value(found[v]))
-        bold.add((i, 1 + variants.index(best)))
+        if len(variants) > 1:
+            bold.add((i, 1 + variants.index(best)))
         agreement = [_agreement(results, printed, case, order, found) for order in orders.values()]
         rows.append((case, *cells, _behaviour(results, case, in_scores), *agreement))
     columns = (results.axis or "", *variants, "the data", *(f"{ORDER} ({o})" for o in orders))
     unit = "normalised score" if in_scores else "return"
     paper = "; in parentheses the paper's figure" if printed else ""
-    caption = f"{results.scale}. The server's {unit} at the end, {INTERVALS}{paper}. Bold: the highest mean."
+    highest = " Bold: the highest mean." if bold else ""
+    caption = f"{results.scale}. The server's {unit} at the end, {INTERVALS}{paper}.{highest}"
     return Sheet(results.title, caption, columns, tuple(rows), frozenset(bold))
 
 
