@@ -43,8 +43,9 @@ def seconds(run: PlannedRun, speed: Speed) -> float:
     episodes = evaluations * config.episodes * players
     episodes += config.final_episodes * (1 + len(complete(run.config.clients)))
     limit = min(registry.get(str(run.config.task)).time_limit, MOST_STEPS_PLAYED)
-    # Who takes a soft maximum over sampled actions scores so many of each source: about as many steps of FOVA.
-    training = gradient_steps(run.config) * speed.gradient_step * getattr(run.config.algorithm, "samples", 1)
+    # A soft maximum over ten sampled actions of each source costs four to five steps of FOVA (docs/performance.md).
+    steps_of_fova = max(1.0, getattr(run.config.algorithm, "samples", 1) / 2)
+    training = gradient_steps(run.config) * speed.gradient_step * steps_of_fova
     return START_SECONDS + training + episodes * limit * speed.environment_step
 
 

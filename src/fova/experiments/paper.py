@@ -21,7 +21,7 @@ QUICK = Scale(
     most_cases=2,
 )
 # One width, batch and pair of learning rates for every algorithm. CQL-FL and DRPO score 3 actions of each source
-# instead of 10: with 10, one of their runs costs ten of FOVA's.
+# instead of 10: with 10, one of their runs costs four to five of FOVA's.
 SMALL = Scale(
     "small",
     seeds=3,
