@@ -78,7 +78,7 @@ def test_who_won_the_vote_who_was_imitated_and_who_was_led(one_run):
     assert found[1].late("global") == pytest.approx(0.58)
     assert [story.winner(client) for client in found] == ["behaviour", "global"]
     words = story.vote_summary(one_run, found)
-    assert words[0].startswith("Imitated: at expert-1 the data's action won most often.")
+    assert words[0].startswith("Trusting their data: at expert-1 the data's action won most often.")
     assert words[1].startswith("Led: at random-1 the global policy's action won most often.")
     assert "The data was trusted most at expert-1 (88% of the votes) and least at random-1 (30%)." in words
     assert "(1 is in full): expert-1 0.50, random-1 0.50." in words[-1]
@@ -103,6 +103,10 @@ def test_how_much_the_server_counted_each_client(tmp_path):
         words[0] == "In the last round the server counted the clients' parameters with: expert-1 65%, random-1 35%."
     )
     assert "imitates the action that wins the vote" in words[-1]
+    (group,) = read_groups([make_run(tmp_path / "sharper", extra="value_weight = 1.0\n")])
+    words = story.vote_summary(group, votes(group))
+    assert words[0].endswith("expert-1 100%, random-1 0%.")  # 1 / (1 + exp(-6))
+    assert words[1] == "Imitated: the shared policy is made of what expert-1 sent; random-1 hardly counted."
 
 
 def test_a_comparison_calls_luck_luck(tmp_path):

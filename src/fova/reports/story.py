@@ -214,8 +214,8 @@ def vote_summary(group: Group, votes: Sequence[Votes]) -> list[str]:
 
 _OUTCOMES = {
     "behaviour": (
-        "Imitated: at {clients} the data's action won most often. In the judgement of that client's critics, what "
-        "was done there is more often the best of the three than what either policy would do."
+        "Trusting their data: at {clients} the data's action won most often. In the judgement of that client's "
+        "critics, what was done there is more often the best of the three than what either policy would do."
     ),
     "global": (
         "Led: at {clients} the global policy's action won most often. What the others know is judged better there "
@@ -277,13 +277,23 @@ def _imitation(group: Group, votes: Sequence[Votes]) -> list[str]:
     ]
 
 
+HEARD = 0.5  # of an even share: who counts for less is hardly heard
+
+
 def _at_the_server(group: Group) -> list[str]:
     shares = server_shares(group.first)
     if shares is None:
         return []
     listed = ", ".join(f"{client} {percent(share)}" for client, share in shares.items())
     seed = f" (seed {group.first.seed})" if len(group.records) > 1 else ""
-    return [f"In the last round{seed} the server counted the clients' parameters with: {listed}."]
+    sentences = [f"In the last round{seed} the server counted the clients' parameters with: {listed}."]
+    heard = [client for client, share in shares.items() if share >= HEARD / len(shares)]
+    unheard = [client for client in shares if client not in heard]
+    if unheard:
+        sentences.append(
+            f"Imitated: the shared policy is made of what {_listed(heard)} sent; {_listed(unheard)} hardly counted."
+        )
+    return sentences
 
 
 # --- Words ---
