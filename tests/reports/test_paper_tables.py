@@ -87,6 +87,13 @@ def test_server_and_every_client():
     assert each["worst"] == "4.0 [4.0, 4.0]"
 
 
+def test_cases_with_unequal_numbers_of_seeds_have_no_summary():
+    runs = [made_run("a", "x", seed, 34.0, score=50.0) for seed in range(2)]
+    found = tables(made_results([*runs, made_run("b", "x", 0, 1.0, score=2.0)]))
+    assert list(found) == ["main", "clients"]
+    assert "(one run)" in cells(found["main"])["b"]["x"]
+
+
 def test_per_and_bwt_are_read_where_each_turn_ends():
     along = [
         Evaluation(n, n, played(value), {}) for n, value in ((1, 9.0), (2, 10.0), (3, 0.0), (4, 40.0), (5, 20.0))

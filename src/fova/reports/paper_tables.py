@@ -44,7 +44,7 @@ def paper_figures() -> dict[str, Any]:
 def tables(results: Results) -> dict[str, Sheet]:
     """Every table that a result file gives, by name; `main` is what the experiment is about."""
     made = {"main": MAIN[results.measured](results)}
-    if len(results.cases()) > 1 and results.axis is None and _scored(results):
+    if len(results.cases()) > 1 and results.axis is None and _scored(results) and _complete(results):
         made["summary"] = summary(results)
     federated = [run for run in results.runs if run.mode == "federated"]
     if results.measured == "return" and federated and all(run.final and run.final.clients for run in federated):
@@ -152,9 +152,7 @@ def _printed(results: Results, printed: dict[str, Any], case: str, variant: str)
 
 def summary(results: Results) -> Sheet:
     """Aggregates of the normalised scores over all cases, and how likely each variant is beaten by the best."""
-    scores = {
-        variant: matrix for variant in results.variants() if (matrix := _matrix(results, variant)) is not None
-    }
+    scores = _complete(results)
     best = max(scores, key=lambda variant: estimate(scores[variant], interquartile_mean).value)
     rows = []
     for variant, matrix in scores.items():
@@ -170,6 +168,11 @@ def summary(results: Results) -> Sheet:
     columns = ("", "IQM", "mean", "median over cases", f"probability that {best} is better")
     position = list(scores).index(best)
     return Sheet(f"{results.title}: all cases", caption, columns, tuple(rows), frozenset({(position, 1)}))
+
+
+def _complete(results: Results) -> dict[str, np.ndarray]:
+    """By variant, the scores of those that were run on every case equally often."""
+    return {variant: matrix for variant in results.variants() if (matrix := _matrix(results, variant)) is not None}
 
 
 def _matrix(results: Results, variant: str) -> np.ndarray | None:
