@@ -7,6 +7,7 @@ published they stand in an entry of their own.
 
 from dataclasses import replace
 
+from fova.experiments.paper import QUICK
 from fova.experiments.specifications import Case, Entry, Scale, Variant
 
 # CQL-FL and DRPO score 3 actions of each source instead of 10, as in the small scale of the paper's entries.
@@ -15,14 +16,6 @@ SMALL = Scale(
     seeds=3,
     run={"rounds": 50, "local_steps": 100, "evaluate_every": 10, "episodes": 10, "final_episodes": 20},
     settings={"hidden": (128, 128), "batch_size": 128, "actor_lr": 3e-4, "critic_lr": 3e-4, "samples": 3},
-)
-QUICK = Scale(
-    "quick",
-    seeds=1,
-    run={"rounds": 2, "local_steps": 4, "evaluate_every": 1, "episodes": 1, "final_episodes": 1},
-    settings={"hidden": (16,), "batch_size": 16},
-    most_rows=300,
-    most_cases=2,
 )
 SCALES = {scale.name: scale for scale in (QUICK, SMALL)}
 # Walker2d stands up late: even cloning four experts falls over for the first 5,000 steps.
