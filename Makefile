@@ -28,13 +28,14 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(STAMP)  ## put the code into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 results-tables: $(STAMP)  ## make the tables in README and docs anew from results/*.json
-	$(BIN)/python -m fova.reports.marked
+	$(BIN)/python -m fova.paper.marked
 
 bench: $(STAMP)  ## measure speed: results/bench.json and docs/performance.md (TORCH=PYTHON compares with PyTorch)
 	$(BIN)/python benchmarks/bench.py $(if $(TORCH),--torch $(TORCH))

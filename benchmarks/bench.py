@@ -21,7 +21,7 @@ import startup
 import step_speed
 from turns import machine
 
-from fova import runtime
+from fova.machine import runtime
 
 RESULTS = Path(__file__).parent.parent / "results" / "bench.json"
 TASKS = ("halfcheetah", "maze2d-umaze")

@@ -13,13 +13,14 @@ from typing import Any
 
 import jax
 
-from fova import algorithms, runtime
-from fova.clients import ClientSpec, Federation
+from fova import algorithms
 from fova.data.normalise import Normaliser
 from fova.errors import FovaError
 from fova.evaluation.rollouts import play
 from fova.evaluation.statistics import bootstrap_mean
+from fova.federation.clients import ClientSpec, Federation
 from fova.federation.simulation import RoundReport, Simulation, State
+from fova.machine import runtime
 from fova.policy import from_actor
 from fova.tasks import registry
 

@@ -23,8 +23,9 @@ def measure(clients: int, rows: int, width: int, steps: int, cohort: int) -> dic
     import jax
     from step_speed import SHAPES, made_up
 
-    from fova import algorithms, runtime
+    from fova import algorithms
     from fova.federation.simulation import Simulation
+    from fova.machine import runtime
 
     runtime.prepare()
     data = made_up(rows, 0)

@@ -11,10 +11,10 @@ import time
 
 import numpy as np
 
-from fova import runtime
 from fova.algorithms import configure
 from fova.data.transitions import Episode, Transitions, from_episodes
 from fova.federation.simulation import Simulation
+from fova.machine import runtime
 from fova.networks import Shapes
 
 SHAPES, CLIENTS, SEEDS, REPEATS = Shapes(11, 3), 4, 3, 3

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 import fova
-from fova.clients import ClientSpec, Federation
 from fova.evaluation.rollouts import EVALUATION_SEED
 from fova.evaluation.statistics import bootstrap_mean
-from fova.runs import RunDirectory
+from fova.federation.clients import ClientSpec, Federation
+from fova.run.directory import RunDirectory
 from fova.tasks import registry
 
 RESULTS = Path(__file__).parents[1] / "results" / "single_agent_reference.json"

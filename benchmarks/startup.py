@@ -17,7 +17,7 @@ from turns import spread
 from fova.data.npz import save_npz
 
 STARTS = 3
-FOVA = [sys.executable, "-m", "fova.cli"]
+FOVA = [sys.executable, "-m", "fova.commands.main"]
 
 
 def start_up() -> dict[str, Any]:

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from fova import cli, runtime
+from fova.commands import main as cli
+from fova.machine import runtime
 
 os.environ["NPROC"] = "2"  # two devices, whatever the machine: clients are dealt out among them
 # Little programs are run a few times each: most of the time would go into making them quick.

@@ -12,27 +12,28 @@ The names below are imported when they are first used, so that `import fova` sta
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fova.version import __version__
+
 if TYPE_CHECKING:
-    from fova.clients import ClientSpec as ClientSpec
-    from fova.clients import Federation as Federation
     from fova.errors import FovaError as FovaError
+    from fova.federation.clients import ClientSpec as ClientSpec
+    from fova.federation.clients import Federation as Federation
     from fova.policy import Policy as Policy
     from fova.policy import load_policy as load_policy
-    from fova.training import Result as Result
-    from fova.training import resume as resume
-    from fova.training import train as train
+    from fova.run.training import Result as Result
+    from fova.run.training import resume as resume
+    from fova.run.training import train as train
 
-__version__ = "0.1.0"
 
 _HOMES = {
-    "ClientSpec": "fova.clients",
-    "Federation": "fova.clients",
+    "ClientSpec": "fova.federation.clients",
+    "Federation": "fova.federation.clients",
     "FovaError": "fova.errors",
     "Policy": "fova.policy",
-    "Result": "fova.training",
+    "Result": "fova.run.training",
     "load_policy": "fova.policy",
-    "resume": "fova.training",
-    "train": "fova.training",
+    "resume": "fova.run.training",
+    "train": "fova.run.training",
 }
 __all__ = ["__version__", *_HOMES]
 

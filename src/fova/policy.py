@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from fova.errors import FovaError
-from fova.files import write_atomically
+from fova.machine.files import write_atomically
 
 Floats = NDArray[np.floating[Any]]
 Kind = Literal["clipped", "squashed", "deterministic"]

@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fova.data.heterogeneity import (
-    Grid,
-    Planes,
-    compare,
-    difference,
-    lay_grid,
-    scale_sums,
-    standings,
-    tally,
-)
+from fova.data.heterogeneity import Grid, Planes, compare, difference, lay_grid, scale_sums, standings, tally
 from fova.data.normalise import Normaliser
 from fova.data.transitions import Episode, from_episodes
 from fova.errors import FovaError

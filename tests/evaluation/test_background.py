@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from fova.evaluation.background import Lines
-from fova.interrupts import StopSignal, stop_signal
+from fova.machine.interrupts import StopSignal, stop_signal
 
 
 @pytest.fixture

@@ -1,9 +1,6 @@
 import numpy as np
 import pytest
 
-from fova import algorithms
-from fova.clients import ClientSpec
-from fova.config import Config, RunConfig
 from fova.evaluation import metrics
 from fova.evaluation.metrics import Evaluation, Played
 
@@ -59,14 +56,3 @@ def vote(local, behaviour, everybody, distance):
         "vote_global": everybody,
         "policy_distance": distance,
     }
-
-
-def test_gradient_steps_are_those_of_the_clients_that_take_part():
-    config = Config(
-        "hopper",
-        (ClientSpec("2-expert-2-random"),),
-        algorithms.configure("fed-bc"),
-        "fed-bc",
-        RunConfig(rounds=7, local_steps=10, participation=0.5),
-    )
-    assert metrics.gradient_steps(config) == 7 * 10 * 2

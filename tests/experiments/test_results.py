@@ -8,7 +8,7 @@ from fova.errors import FovaError
 from fova.evaluation.metrics import Played
 from fova.experiments.results import Results, collect
 from fova.experiments.specifications import Case, Entry, Scale, Variant
-from fova.runs import RunDirectory
+from fova.run.directory import RunDirectory
 from made_results import made_results, made_run
 
 SCALE = Scale("tiny", 1, {"rounds": 4, "local_steps": 10, "evaluate_every": 2}, {"hidden": (8,)})

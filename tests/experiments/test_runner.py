@@ -18,8 +18,8 @@ from fova.experiments.display import Ledger, PlainDisplay
 from fova.experiments.results import Results
 from fova.experiments.runner import run_all, standing
 from fova.experiments.specifications import Case, Entry, Scale, Variant, line_of
-from fova.reports.paper_tables import tables
-from fova.runs import RunDirectory
+from fova.paper.tables import tables
+from fova.run.directory import RunDirectory
 
 RUN = {"rounds": 60, "local_steps": 2, "evaluate_every": 0, "final_episodes": 1, "checkpoint_seconds": 0.0}
 SCALE = Scale("tiny", 2, RUN, {"hidden": (8,), "batch_size": 8})

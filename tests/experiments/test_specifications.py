@@ -1,8 +1,8 @@
 import pytest
 
-from fova.clients import ClientSpec
 from fova.errors import FovaError
 from fova.experiments.specifications import Case, Entry, Scale, Variant, line_of
+from fova.federation.clients import ClientSpec
 
 RUN = {"rounds": 4, "local_steps": 2}
 

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fova import algorithms
-from fova.cli import parse_train
-from fova.clients import ClientSpec
-from fova.config import Config, RunConfig
+from fova.commands.main import parse_train
+from fova.federation.clients import ClientSpec
 from fova.reports.reproduce import train_command
+from fova.run.config import Config, RunConfig
 
 TWO = (ClientSpec("expert", 500), ClientSpec("random", 500))
 

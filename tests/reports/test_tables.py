@@ -8,7 +8,7 @@ from rich.console import Console
 from fova.evaluation.rollouts import Rollouts
 from fova.policy import Policy
 from fova.reports.tables import result_table, rollouts_table
-from fova.training import Result
+from fova.run.training import Result
 
 
 def rollouts(*returns):

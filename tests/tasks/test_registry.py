@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fova.clients import ClientSpec, Federation
 from fova.errors import FovaError
+from fova.federation.clients import ClientSpec, Federation
 from fova.networks import Shapes
 from fova.tasks import registry
 from fova.tasks.registry import Task

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from fova.data.fields import decoding, fault, refuse_bombs
 from fova.data.rows import Table, spelled, table, unused
 from fova.data.transitions import Episode, Transitions, from_episodes
-from fova.files import write_atomically
+from fova.machine.files import write_atomically
 
 REMEDY = "It is damaged or no NPZ file: write it again with numpy.savez."
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from fova.interrupts import StopSignal, in_thread
+from fova.machine.interrupts import StopSignal, in_thread
 
 T = TypeVar("T")
 

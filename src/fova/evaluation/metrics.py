@@ -11,9 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fova.clients import complete
-from fova.config import Config
-
 VOTES = ("vote_local", "vote_behaviour", "vote_global")
 
 
@@ -104,12 +101,3 @@ def vote_shares(entries: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, 
 def policy_distances(entries: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Total variation between every client's policy and the global one it had received, in [0, 1]."""
     return client_means(entries, "policy_distance")
-
-
-# --- Cost ---------------------------------------------------------------------------------------------------
-
-
-def gradient_steps(config: Config) -> int:
-    """Of all clients together, over the whole run."""
-    taking_part = max(1, round(config.run.participation * len(complete(config.clients))))
-    return config.run.rounds * config.run.local_steps * taking_part

@@ -10,7 +10,7 @@ from fova.experiments.display import choose
 from fova.experiments.results import Results, collect
 from fova.experiments.runner import Standing, run_all, standing
 from fova.experiments.specifications import Entry, PlannedRun, Scale
-from fova.runtime import processors
+from fova.machine.runtime import processors
 
 RESULTS = "results.json"
 

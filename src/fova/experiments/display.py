@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fova.reports.progress import spoken_seconds
+from fova.progress import spoken_seconds
 
 
 class Display(Protocol):

@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from fova import __version__, algorithms
-from fova.clients import complete
-from fova.config import Config
+from fova import algorithms
 from fova.errors import FovaError
 from fova.evaluation.metrics import (
     Evaluation,
     Played,
     best_of_training,
-    gradient_steps,
     policy_distances,
     vote_shares,
 )
 from fova.experiments.specifications import Entry, Measured, PlannedRun, Scale
-from fova.federation.checkpoint import checkpoints
-from fova.files import write_atomically
-from fova.runs import RunDirectory
+from fova.federation.clients import complete
+from fova.machine.files import write_atomically
+from fova.run.checkpoint import checkpoints
+from fova.run.config import Config
+from fova.run.directory import RunDirectory
+from fova.version import __version__
 
 FORMAT = 1
 WINDOWS = 20  # without evaluations, vote shares and distances are means over so many pieces of the run
@@ -155,7 +155,7 @@ def distil(planned: PlannedRun, path: Path) -> RunResult:
         votes=_each_window(windows, vote_shares),
         distances=_each_window(windows, policy_distances),
         bytes_each_way=_bytes_each_way(run, config),
-        gradient_steps=gradient_steps(config),
+        gradient_steps=config.gradient_steps,
         seconds_training=sum(line["seconds"] for line in timing),
         seconds_evaluating=sum(line["evaluation"] for line in timing),
         peak_memory_mb=max(memory) if memory else None,

@@ -21,12 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from fova.config import Config, load_config
 from fova.errors import FovaError
-from fova.evaluation.metrics import gradient_steps
 from fova.experiments.display import Display
-from fova.runs import RunDirectory
-from fova.training import Interrupted
+from fova.run.config import Config, load_config
+from fova.run.directory import RunDirectory
+from fova.run.training import Interrupted
 
 LOGS = "logs"  # what workers wrote to standard error, in the runs' directory
 
@@ -137,7 +136,7 @@ class _Runner:
         self.workers: dict[str, _Worker] = {}
         self.told: queue.Queue[Any] = queue.Queue()
         self.stopping = False
-        display.begin({name: (gradient_steps(config), config.run.rounds) for name, config in runs}, there)
+        display.begin({name: (config.gradient_steps, config.run.rounds) for name, config in runs}, there)
 
     def go(self, jobs: int) -> Outcome:
         try:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from fova import algorithms
-from fova.clients import ClientSpec
-from fova.config import Config, RunConfig
 from fova.errors import FovaError, unknown
+from fova.federation.clients import ClientSpec
+from fova.run.config import Config, RunConfig
 from fova.settings import fill
 
 Mode = Literal["federated", "local", "centralised"]

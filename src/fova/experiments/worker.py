@@ -11,10 +11,10 @@ import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fova import training
-from fova.config import load_config
 from fova.errors import FovaError
-from fova.runs import RunDirectory
+from fova.run import training
+from fova.run.config import load_config
+from fova.run.directory import RunDirectory
 
 
 class Told:

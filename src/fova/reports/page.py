@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fova import __version__
-from fova.config import load_config
 from fova.errors import FovaError
-from fova.files import write_atomically
+from fova.machine.files import write_atomically
 from fova.reports import charts, palette, story
 from fova.reports.markup import Markup, element
 from fova.reports.records import Group, Record, comparable, read_groups
 from fova.reports.reproduce import config_command, train_command
 from fova.reports.scenes import Scene, scene
 from fova.reports.series import server_shares, votes
+from fova.run.config import load_config
 from fova.tasks import registry
+from fova.version import __version__
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 

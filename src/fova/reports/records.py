@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fova.clients import complete
-from fova.config import ConfigFile, RunConfig, read_toml
 from fova.errors import FovaError
-from fova.runs import RunDirectory
+from fova.federation.clients import complete
+from fova.run.config import ConfigFile, RunConfig, read_toml
+from fova.run.directory import RunDirectory
 from fova.settings import fill
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fova import algorithms
-from fova.config import Config, RunConfig
+from fova.run.config import Config, RunConfig
 
 
 def train_command(config: Config) -> str | None:

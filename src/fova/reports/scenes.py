@@ -12,10 +12,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fova.clients import Federation
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.evaluation.rollouts import play
+from fova.federation.clients import Federation
 from fova.policy import load_policy
 from fova.reports.film import NoRenderer, film, strip_figure
 from fova.reports.maze import Panel, panels_figure

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from fova.files import write_atomically
+from fova.machine.files import write_atomically
 
 LATEX = {
     "&": r"\&",

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fova.clients import complete
 from fova.data.fields import counted
 from fova.evaluation.statistics import bootstrap_mean
+from fova.federation.clients import complete
 from fova.reports.palette import VOTER_WORDS
 from fova.reports.records import Group
 from fova.reports.series import Votes, server_shares

@@ -11,9 +11,9 @@ from fova.evaluation.metrics import server_minus_mean_client
 from fova.evaluation.rollouts import Rollouts
 from fova.evaluation.statistics import bootstrap_mean
 from fova.experiments.results import Results
-from fova.runs import RunDirectory
+from fova.run.directory import RunDirectory
+from fova.run.training import Result
 from fova.tasks import registry
-from fova.training import Result
 
 
 def result_table(result: Result) -> Table:

@@ -29,7 +29,7 @@ from safetensors.numpy import load_file
 from safetensors.numpy import save as format_tensors
 
 from fova.errors import FovaError
-from fova.files import write_atomically
+from fova.machine.files import write_atomically
 from fova.networks import GaussianActor, Shapes, Squashed, TwinCritic, make_actor, polyak
 from fova.tasks import registry
 from fova.tasks.behaviour_policy import BehaviourPolicy, policy_of, save_policy

@@ -20,7 +20,7 @@ from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
 
 from fova.errors import FovaError, unknown
-from fova.files import write_atomically
+from fova.machine.files import write_atomically
 from fova.policy import LOG_STD_RANGE
 
 Floats = NDArray[np.float32]

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from fova import runtime
 from fova.data import minari_store, sources
 from fova.data.fields import decoding
 from fova.data.transitions import Episode, Transitions, from_episodes
 from fova.errors import FovaError, unknown
+from fova.machine import runtime
 from fova.tasks import registry
 from fova.tasks.registry import Task
 

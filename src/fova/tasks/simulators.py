@@ -14,7 +14,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from fova.runtime import processors
+from fova.machine.runtime import processors
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

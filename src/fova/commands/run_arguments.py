@@ -1,0 +1,55 @@
+"""From command-line arguments to the configuration of a run, for every command that trains."""
+
+import re
+from dataclasses import field, make_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from fova import algorithms
+from fova.commands.flags import as_declared, described
+from fova.run.config import Config, ConfigFile, RunConfig, read_toml
+from fova.settings import fill
+
+
+def parse_run(
+    arguments: list[str], options: type, prog: str, tables: dict[str, type] | None = None
+) -> tuple[Config, Any]:
+    """The configuration that arguments describe, and a command's own options. Defaults, preset, file, then flags.
+
+    `tables` are further groups of flags: the table of the TOML file that they are in, and the dataclass they fill.
+    """
+    arguments = [re.sub(r"^--lambda(?==|$)", "--lam", a) for a in arguments]  # `lambda` cannot name a Python field
+    early = _early(arguments, ("config", "algorithm", "preset"))
+    file = read_toml(Path(early["config"])) if "config" in early else ConfigFile()
+    algorithm = early.get("algorithm") or file.algorithm or "fova"
+    preset = early.get("preset")
+    written = file.settings | (algorithms.preset_values(algorithm, preset) if preset else {})
+    settings = algorithms.configure(algorithm, preset or file.preset, **written)
+
+    groups = {"run": fill(RunConfig, file.run, "of [run]"), "settings": settings}
+    groups |= {name: fill(kind, getattr(file, name), f"of [{name}]") for name, kind in (tables or {}).items()}
+    shown = {name: described(type(value))(**vars(value)) for name, value in groups.items()}
+    flat = tyro.conf.arg(name="")
+    command = make_dataclass(
+        "Command",
+        [(name, Annotated[type(value), flat], field(default=value)) for name, value in shown.items()],
+        bases=(described(options),),
+        frozen=True,
+    )
+    command.__doc__ = options.__doc__
+    parsed: Any = tyro.cli(command, prog=prog, args=arguments)
+    parsed = replace(parsed, **{n: as_declared(type(value), getattr(parsed, n)) for n, value in groups.items()})
+    return Config(parsed.task or file.task, file.clients, parsed.settings, algorithm, parsed.run), parsed
+
+
+def _early(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:
+    """Options that decide which other options there are, read before the rest."""
+    found = {}
+    for position, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag.removeprefix("--") in names and flag.startswith("--"):
+            following = arguments[position + 1] if position + 1 < len(arguments) else ""
+            found[flag.removeprefix("--")] = value if equals else following
+    return found

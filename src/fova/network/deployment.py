@@ -1,0 +1,266 @@
+"""Starting, watching and stopping the Flower processes of a real federation.
+
+`serve` runs a SuperLink and one training on it; `participate` runs a SuperNode until it is stopped. Both switch off
+what Flower does on the side (telemetry, update checks, installing packages at run time) and keep Flower's own files
+out of the user's home.
+"""
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import httpx
+from flwr.common.serde import fab_to_proto, user_config_to_proto
+from flwr.proto.control_pb2 import ListRunsRequest, RegisterNodeRequest, StartRunRequest
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+from fova.errors import FovaError
+from fova.network import certificates, journal
+from fova.network.client import ClientConfig
+from fova.network.superlink import CONTROL_HOSTS
+from fova.network.supernode import bundle
+from fova.progress import Progress
+from fova.run.directory import RunDirectory
+
+QUIET_FLOWER = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+SECONDS_TO_START = 60.0
+SECONDS_TO_STOP = 15.0
+SECONDS_BETWEEN_CHECKS = 10.0
+# A SuperNode gives up on a server that does not answer for so long; then the person is told why.
+SECONDS_TO_CONNECT = 30
+# A client whose SuperNode ended (server restarted, network down) tries again after so long.
+SECONDS_TO_RECONNECT = 5.0
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens, and with what certificates; None is plain text, for tests on one machine."""
+
+    host: str
+    port: int
+    certificates: Path | None
+    control_hosts: tuple[str, ...] = ()
+
+
+# --- The server -------------------------------------------------------------------------------------------
+
+
+def serve(run: RunDirectory, address: Address, progress: Progress) -> None:
+    """Start a SuperLink, train the run on it from where it stands, and stop the SuperLink again."""
+    reader = journal.Reader(run.path / "journal.jsonl")
+    with _superlink(run, address) as process, _control(address) as control:
+        _wait_until_up(process, control, run)
+        known: set[str] = set()
+        _register(control, address, known)
+        started = control.StartRun(
+            StartRunRequest(
+                fab=fab_to_proto(_fab()),
+                override_config=user_config_to_proto({"directory": str(run.path.resolve())}),
+            )
+        )
+        checked = time.monotonic()
+        while True:
+            for event, value in reader.new():
+                journal.show(event, value, progress)
+                if event == "failed":
+                    raise FovaError(f"{value}\nGo on with: fova server --resume {run.path}")
+                if event == "finish":
+                    return
+            if process.poll() is not None:
+                raise FovaError(f"The SuperLink ended by itself. Its last words are in {_log(run.path)}.")
+            if time.monotonic() - checked > SECONDS_BETWEEN_CHECKS:
+                checked = time.monotonic()
+                _register(control, address, known)
+                _insist_on_running(control, started.run_id, run)
+            time.sleep(0.5)
+
+
+def _superlink(run: RunDirectory, address: Address) -> Any:
+    command = ["--host", address.host, "--port", str(address.port), "--disable-runtime-dependency-installation"]
+    if address.certificates is None:
+        command += ["--insecure"]
+    else:
+        folder = address.certificates
+        command += ["--enable-supernode-auth", "--ssl-ca-certfile", str(folder / "ca.crt")]
+        command += ["--ssl-certfile", str(folder / "server.crt"), "--ssl-keyfile", str(folder / "server.key")]
+    # A machine that talks to itself under its public address calls from that address.
+    trusted = sorted({*address.control_hosts, *_addresses(address.host)})
+    return _flower("superlink", command, run.path, {CONTROL_HOSTS: " ".join(trusted)})
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise FovaError(f"The server cannot listen on {host}: {error}. Give an address of this machine.") from error
+
+
+@contextmanager
+def _control(address: Address) -> Iterator[ControlHttpClient]:
+    """The SuperLink's control interface, which answers to this machine."""
+    authority = None if address.certificates is None else str(address.certificates / "ca.crt")
+    host = "127.0.0.1" if address.host in ("0.0.0.0", "::", "localhost") else address.host
+    with ControlHttpClient.from_server_address(
+        f"{host}:{address.port}",
+        authority is None,
+        authority,
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+    ) as client:
+        yield client
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], control: ControlHttpClient, run: RunDirectory) -> None:
+    patience = time.monotonic() + SECONDS_TO_START
+    while process.poll() is None and time.monotonic() < patience:
+        try:
+            control.ListRuns(ListRunsRequest())
+        except httpx.TransportError:
+            time.sleep(0.5)
+        else:
+            return
+    reason = "ended at once" if process.poll() is not None else f"did not start within {SECONDS_TO_START:.0f} s"
+    raise FovaError(f"The SuperLink {reason}. Is the port taken? Its last words:\n{_last_words(run.path)}")
+
+
+def _register(control: ControlHttpClient, address: Address, known: set[str]) -> None:
+    """Make known the clients whose public keys are there, also those added while the server runs."""
+    if address.certificates is None:
+        return
+    for name, key in certificates.registered(address.certificates).items():
+        if name not in known:
+            control.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+            known.add(name)
+
+
+def _insist_on_running(control: ControlHttpClient, run_id: int, run: RunDirectory) -> None:
+    status = control.ListRuns(ListRunsRequest(run_id=run_id)).run_dict[run_id].status
+    if status.status == "finished" and status.sub_status != "completed":
+        raise FovaError(
+            f"The training ended before its time: {status.details or status.sub_status}\nGo on with: "
+            f"fova server --resume {run.path}"
+        )
+
+
+def _fab() -> Fab:
+    content = bundle()
+    return Fab(hashlib.sha256(content).hexdigest(), content, {})
+
+
+# --- A client ---------------------------------------------------------------------------------------------
+
+
+def participate(config: ClientConfig, server: str, folder: Path | None, progress: Progress) -> None:
+    """Run a SuperNode for this client until somebody stops it; start it again whenever it ends by itself."""
+    state = Path(config.state)
+    state.mkdir(parents=True, exist_ok=True)
+    reader = journal.Reader(state / "journal.jsonl")
+    said = ""
+    while True:
+        with _supernode(config, server, folder, state) as process:
+            while process.poll() is None:
+                for event, value in reader.new():
+                    journal.show(event, value, progress)
+                time.sleep(0.5)
+        if folder is not None and "Unable to parse the private key" in _last_words(state):
+            raise FovaError(f"{folder / 'client.key'} is not a key as `fova certificates make` makes it.")
+        words = _why(_last_words(state), server)
+        if words != said:
+            progress.note(f"{words} Trying again every {SECONDS_TO_RECONNECT:.0f} s.")
+            said = words
+        time.sleep(SECONDS_TO_RECONNECT)
+
+
+def _supernode(config: ClientConfig, server: str, folder: Path | None, state: Path) -> Any:
+    command = ["--superlink", server, "--host", "127.0.0.1", "--port", str(_free_port())]
+    command += ["--max-wait-time", str(SECONDS_TO_CONNECT)]
+    if folder is None:
+        command += ["--insecure"]
+    else:
+        command += ["--root-certificates", str(folder / "ca.crt")]
+        command += ["--auth-supernode-private-key", str(folder / "client.key")]
+    known = {name: value for name, value in asdict(config).items() if value is not None}
+    command += ["--node-config", " ".join(f"{name}={_toml(value)}" for name, value in known.items())]
+    return _flower("supernode", command, state, {})
+
+
+def _toml(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else f'"{value}"'
+
+
+# What Flower says when a SuperNode ends, and what a person should know about it.
+ENDINGS = {
+    "Failed to activate SuperNode": "does not know this client's key, or still thinks that it is connected (that "
+    "passes within a minute)",
+    "CERTIFICATE_VERIFY_FAILED": "does not show a certificate of our authority (ca.crt) for this address",
+    "Connection refused": "does not answer",
+    "Name or service not known": "is an address that cannot be found",
+    "Failed to initialize the connection": "does not understand us: is one side --insecure and the other not?",
+}
+
+
+def _why(words: str, server: str) -> str:
+    """Why a SuperNode ended, from its last words."""
+    reason = next((meaning for said, meaning in ENDINGS.items() if said in words), "ended the connection")
+    return f"{server} {reason}."
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# --- Processes --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _flower(
+    part: str, arguments: list[str], folder: Path, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """One of Flower's long-running processes, whose output goes to flower.log in `folder`; stopped at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = os.environ | QUIET_FLOWER | environment | {"FLWR_HOME": str((folder / ".flwr").resolve())}
+    # Flower starts its helpers by name; they are beside this Python.
+    settings["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), settings.get("PATH", "")))
+    with _log(folder).open("ab") as log:
+        process = _start([sys.executable, "-m", f"fova.federation.{part}", *arguments], settings, log)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(SECONDS_TO_STOP)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _start(command: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    # In a session of its own: Ctrl-C is for us first, and we stop Flower in order.
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+    )
+
+
+def _log(folder: Path) -> Path:
+    return folder / "flower.log"
+
+
+def _last_words(folder: Path, lines: int = 15) -> str:
+    text = _log(folder).read_text(errors="replace")
+    return "\n".join(text.splitlines()[-lines:])

@@ -1,0 +1,176 @@
+"""The wire format: what every message between server and clients holds, as Flower's records.
+
+    hello (query)   server -> client   ConfigRecord about: version, run, plan (JSON)
+                    client -> server   ConfigRecord about: version, run, client
+                                       ArrayRecord  sums:  count, total, squares   (only if statistics are on)
+    round (train)   server -> client   ConfigRecord about: version, run, plan, round, counted, fingerprint
+                                       ArrayRecord  broadcast:  actor/..., critic/..., extra/...
+                                       ArrayRecord  normaliser: mean, std
+                    client -> server   ConfigRecord about: version, run, client, round, fingerprint
+                                       ArrayRecord  parameters: actor/..., critic/..., extra/...
+                                                    (or whatever the plan's envelope makes of them)
+                                       MetricRecord metrics: submission/log_weight and the algorithm's metrics
+    any refusal     client -> server   ConfigRecord about: version, run, client, refused (the reason in words)
+
+`round` counts from 0; `counted` is how many rounds were finished when a submission of this client last counted, and
+tells it which of its saved states to go on from. A reply that does not name the run, round and fingerprint it was
+asked for is stale, and one with any record, array or metric beyond these is refused. Nothing else is ever sent.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from fova.algorithms.base import Submission
+from fova.data.normalise import Normaliser, Sums
+from fova.errors import FovaError
+from fova.federation.wire import from_named_arrays, named_arrays
+from fova.network.plan import Plan
+from fova.version import __version__
+
+HELLO, ROUND = "query", "train"  # Flower's names for the two kinds of message
+WEIGHT = "submission/log_weight"  # beside the metrics, under a name that no metric has
+
+
+class Refused(FovaError):
+    """The other side will not go along; the message says why."""
+
+
+# --- From the server ---
+
+
+def hello(plan: Plan) -> RecordDict:
+    return RecordDict({"about": _about(plan.run_id, plan=plan.to_json())})
+
+
+def round_question(plan: Plan, number: int, counted: int, broadcast: Any, normaliser: Normaliser) -> RecordDict:
+    about = _about(plan.run_id, plan=plan.to_json(), round=number, counted=counted, fingerprint=plan.fingerprint())
+    frame = {"mean": normaliser.mean, "std": normaliser.std}
+    return RecordDict({"about": about, "broadcast": _record(named_arrays(broadcast)), "normaliser": _record(frame)})
+
+
+def read_plan(content: RecordDict) -> Plan:
+    """The plan in a question, checked against its own fingerprint where it has one."""
+    about = _config(content)
+    if about.get("version") != __version__:
+        raise Refused(
+            f"The server runs fova {about.get('version')}, but this client has fova {__version__}. "
+            "Install the same version on both."
+        )
+    plan = Plan.from_json(str(about["plan"]))
+    if "fingerprint" in about and about["fingerprint"] != plan.fingerprint():
+        raise Refused(
+            "The server's plan does not match its fingerprint, so the two sides would compute differently."
+        )
+    return plan
+
+
+def read_round_question(content: RecordDict, plan: Plan, broadcast_like: Any) -> tuple[int, int, Any, Normaliser]:
+    """Round, how many rounds this client's state may have, the broadcast and the normaliser."""
+    about = _config(content)
+    broadcast = from_named_arrays(_arrays(content, "broadcast"), broadcast_like)
+    frame = _arrays(content, "normaliser")
+    if any(frame[name].shape != (plan.shapes.observation,) for name in ("mean", "std")):
+        raise Refused(f"The normaliser does not fit observations of {plan.shapes.observation} numbers.")
+    return int(about["round"]), int(about["counted"]), broadcast, Normaliser(frame["mean"], frame["std"])
+
+
+# --- From a client ---
+
+
+def hello_answer(plan: Plan, client: str, sums: Sums | None) -> RecordDict:
+    records: dict[str, Any] = {"about": _about(plan.run_id, client=client)}
+    if sums is not None:
+        count = np.asarray(sums.count, np.int64)
+        records["sums"] = _record({"count": count, "total": sums.total, "squares": sums.squares})
+    return RecordDict(records)
+
+
+def round_answer(plan: Plan, number: int, client: str, sent: Submission) -> RecordDict:
+    about = _about(plan.run_id, client=client, round=number, fingerprint=plan.fingerprint())
+    metrics = {WEIGHT: sent.log_weight, **sent.metrics}
+    return RecordDict(
+        {
+            "about": about,
+            "parameters": _record(named_arrays(sent.parameters)),
+            "metrics": MetricRecord({name: float(value) for name, value in metrics.items()}),
+        }
+    )
+
+
+def refusal(run_id: str, client: str, reason: str) -> RecordDict:
+    return RecordDict({"about": _about(run_id, client=client, refused=reason)})
+
+
+def read_client(content: RecordDict, plan: Plan) -> str:
+    """Who answers, if it is an answer to this run and no refusal."""
+    about = _config(content)
+    if "refused" in about:
+        raise Refused(f"refused: {about['refused']}")
+    if about.get("version") != plan.version:
+        raise Refused(f"it runs fova {about.get('version')}, but the server fova {plan.version}")
+    if about.get("run") != plan.run_id:
+        raise Refused(f"stale: it answers run {about.get('run')}, not {plan.run_id}")
+    return str(about["client"])
+
+
+def read_sums(content: RecordDict, plan: Plan) -> Sums | None:
+    """The statistics in a hello's answer, which must be there exactly if they were asked for."""
+    _insist_on_records(content, {"about", "sums"} if plan.run.normalise else {"about"})
+    if not plan.run.normalise:
+        return None
+    sums = _arrays(content, "sums")
+    width = (plan.shapes.observation,)
+    if {name: array.shape for name, array in sums.items()} != {"count": (), "total": width, "squares": width}:
+        raise Refused(f"its observation statistics are not a count and two sums of {width[0]} columns")
+    if not all(np.isfinite(array).all() for array in sums.values()) or sums["count"] < 1:
+        raise Refused("its observation statistics are not finite")
+    return Sums(int(sums["count"]), sums["total"], sums["squares"])
+
+
+def read_round_answer(content: RecordDict, plan: Plan, number: int, like: Submission) -> Submission:
+    """The submission in a reply, which must answer round `number` and hold what is expected and nothing else."""
+    about = _config(content)
+    if about.get("round") != number:
+        raise Refused(f"stale: it answers round {about.get('round')}, not {number}")
+    if about.get("fingerprint") != plan.fingerprint():
+        raise Refused("it follows another plan: the fingerprints differ")
+    _insist_on_records(content, {"about", "parameters", "metrics"})
+    parameters = from_named_arrays(_arrays(content, "parameters"), like.parameters)
+    metrics = {name: np.asarray(value, np.float32) for name, value in content.metric_records["metrics"].items()}
+    if set(metrics) != {WEIGHT, *like.metrics}:
+        raise Refused(f"its metrics are {', '.join(sorted(metrics))}, which is not what was asked for")
+    return Submission(parameters, metrics.pop(WEIGHT), metrics)  # type: ignore[arg-type]
+
+
+# --- Records ---
+
+
+def _about(run_id: str, **facts: Any) -> ConfigRecord:
+    return ConfigRecord({"version": __version__, "run": run_id, **facts})
+
+
+def _config(content: RecordDict) -> dict[str, Any]:
+    if "about" not in content.config_records:
+        raise Refused("the message does not say what it is about")
+    return dict(content.config_records["about"])
+
+
+def _record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
+    return ArrayRecord({name: Array(array) for name, array in arrays.items()})
+
+
+def _arrays(content: RecordDict, name: str) -> dict[str, NDArray[Any]]:
+    if name not in content.array_records:
+        raise Refused(f"the message has no {name}")
+    return {key: array.numpy() for key, array in content.array_records[name].items()}
+
+
+def _insist_on_records(content: RecordDict, expected: set[str]) -> None:
+    if set(content) != expected:
+        raise Refused(
+            f"the message holds {', '.join(sorted(content))}, but {', '.join(sorted(expected))} are expected"
+        )

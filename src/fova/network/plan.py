@@ -1,0 +1,163 @@
+"""What a server and its clients must agree on before the first round, as text that travels.
+
+The server writes a plan; a client reads it, refuses what it cannot keep, and builds exactly the same algorithm from
+it. Two plans with the same fingerprint give the same computation. No file, no network and nothing of Flower here.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from fova import algorithms
+from fova.algorithms.base import Batch, Data, Submission, pack
+from fova.data.transitions import Transitions
+from fova.errors import FovaError
+from fova.federation import rounds
+from fova.federation.aggregation import Aggregation
+from fova.federation.compression import COMPRESSIONS
+from fova.federation.privacy import Privacy, Private
+from fova.federation.wire import Envelope
+from fova.networks import Shapes
+from fova.run.config import RunConfig
+from fova.settings import fill
+from fova.version import __version__
+
+RUN_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training run as every member of a federation knows it."""
+
+    run_id: str  # of the whole training, however often the server was restarted
+    algorithm_name: str
+    algorithm: Any  # the frozen config of one of fova.algorithms
+    run: RunConfig
+    shapes: Shapes
+    action_low: tuple[float, ...]
+    action_high: tuple[float, ...]
+    clients: int  # how many there are at least
+    version: str = __version__
+
+    def __post_init__(self) -> None:
+        if not RUN_ID.fullmatch(self.run_id):  # it names a folder on the client's disk
+            raise FovaError(f"The run is called {self.run_id!r}, but 32 hexadecimal digits are expected.")
+        if self.algorithm_name.endswith(".py"):
+            raise FovaError(
+                f"The algorithm is the file {self.algorithm_name}. Over a network only algorithms of the package "
+                "itself can be used: a client does not run code that somebody sends it."
+            )
+        if self.run.privacy == "server":
+            raise FovaError(
+                "privacy is 'server', but over a network the clients add the noise themselves: --privacy client. "
+                "Noise at the server is for simulations so far."
+            )
+        self.run.private(self.clients)  # refuses what could promise nothing
+        if self.run.local_steps % self.algorithm.stride:
+            raise FovaError(
+                f"local_steps is {self.run.local_steps}, but must be a multiple of {self.algorithm.stride} here."
+            )
+
+    # --- As text ---
+
+    def to_json(self) -> str:
+        content = asdict(self) | {"shapes": list(self.shapes)}
+        return json.dumps(content, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> "Plan":
+        """The plan that a server sent; one of another version is refused before anything else of it is read."""
+        content = json.loads(text)
+        if content.get("version") != __version__:
+            raise FovaError(
+                f"The server runs fova {content.get('version')}, but this client has fova {__version__}. "
+                "Install the same version on both."
+            )
+        name = content["algorithm_name"]
+        return Plan(
+            **content
+            | {
+                "algorithm": algorithms.configure(name, **content["algorithm"]),
+                "run": fill(RunConfig, content["run"], "of the server's run"),
+                "shapes": Shapes(*content["shapes"]),
+                "action_low": tuple(content["action_low"]),
+                "action_high": tuple(content["action_high"]),
+            }
+        )
+
+    def fingerprint(self) -> str:
+        """The same for two plans only if they ask for the same computation."""
+        return hashlib.blake2b(self.to_json().encode(), digest_size=16).hexdigest()
+
+    # --- What follows from it ---
+
+    @property
+    def privacy(self) -> Privacy | None:
+        return self.run.private(self.clients)
+
+    @property
+    def envelope(self) -> Envelope:
+        """The form in which submissions travel."""
+        form = COMPRESSIONS[self.run.compress]
+        return self.privacy.envelope(form) if self.privacy else form
+
+    @property
+    def root_key(self) -> Any:
+        return jax.random.key(self.run.seed)
+
+    def first_learner(self) -> tuple[Any, Any]:
+        """What every client starts from, and the first broadcast."""
+        return rounds.first_message(self.algorithm, self.shapes, rounds.init_key(self.root_key))
+
+    def submission_like(self) -> Submission:
+        """The shape of what a client sends, without computing anything: names, shapes and kinds of all numbers."""
+        learner, broadcast = jax.eval_shape(self.first_learner)
+        data = jax.eval_shape(lambda: rounds.no_data(self.shapes))
+        key = jax.eval_shape(lambda: self.root_key)
+        work = partial(client_work, self.algorithm, self.envelope, self.run.local_steps)
+        return jax.eval_shape(work, learner, broadcast, data, key, key)[1]
+
+    def data_of(self, prepared: Transitions) -> Data:
+        """A client's prepared data on the device."""
+        rows = pack(Batch(*(getattr(prepared, field) for field in Batch._fields)))
+        return Data(jnp.asarray(rows), jnp.asarray(len(rows), np.int32), self.shapes)
+
+
+@partial(jax.jit, static_argnames=("algorithm", "envelope", "local_steps"))
+def client_work(
+    algorithm: Any,
+    envelope: Envelope,
+    local_steps: int,
+    learner: Any,
+    broadcast: Any,
+    data: Data,
+    key: Any,
+    secret: Any,
+) -> tuple[Any, Submission, Bool[Array, ""]]:
+    """A client's part of a round, compiled: the learner afterwards, what is sent, whether all was finite."""
+    learner, submission = rounds.local_round(algorithm, local_steps, learner, broadcast, data, key)
+    sound = rounds.all_finite(jax.tree.map(lambda leaf: leaf[None], submission))[0]
+    return learner, envelope.encode(submission, broadcast, secret), sound
+
+
+@partial(jax.jit, static_argnames=("algorithm", "aggregation", "envelope"))
+def server_work(
+    algorithm: Any, aggregation: Aggregation, envelope: Envelope, sent: Submission, broadcast: Any
+) -> tuple[Any, Int[Array, " clients"], dict[str, Float[Array, " clients"]]]:
+    """The server's part of a round, compiled: the next broadcast, a verdict on every client, and the metrics."""
+    submissions = rounds.open_all(envelope, sent, broadcast)
+    norms, metrics = None, submissions.metrics
+    if not isinstance(envelope, Private):  # to compare clients with one another would tell about each of them
+        norms = rounds.update_norms(submissions, broadcast)
+        metrics = metrics | {"update_norm": norms}
+    verdicts = rounds.judge(submissions, norms, jnp.ones(len(sent.log_weight), bool))
+    merged, _ = rounds.merge(algorithm, aggregation, submissions, verdicts == rounds.ACCEPTED)
+    return merged, verdicts, metrics

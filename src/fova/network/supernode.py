@@ -1,0 +1,116 @@
+"""Flower's SuperNode, but only for fova: whatever else a server wants to run here is refused.
+
+Flower lets a server send an application, which is code, to its clients. A fova client has its application installed
+already; it accepts a bundle that names that application and holds no code of its own, and nothing else. Run as
+`python -m fova.network.supernode`, with the arguments of `flower-supernode`.
+"""
+
+import io
+import os
+import threading
+import tomllib
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+from flwr.cli.build import build_fab_from_files
+
+from fova.errors import FovaError
+from fova.version import __version__
+
+COMPONENTS = {"serverapp": "fova.network.server:app", "clientapp": "fova.network.client:app"}
+SECONDS_TO_END = 5.0
+FILES = {"pyproject.toml", ".info/CONTENT"}
+
+
+def app_description() -> str:
+    """The pyproject.toml of fova as a Flower app, for `flwr run` as well."""
+    return f"""# fova as a Flower app. It holds no code: server and clients have fova {__version__} installed.
+[project]
+name = "fova-federation"
+version = "{__version__}"
+description = "Offline federated reinforcement learning"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "fova"
+
+[tool.flwr.app.components]
+serverapp = "{COMPONENTS["serverapp"]}"
+clientapp = "{COMPONENTS["clientapp"]}"
+
+[tool.flwr.app.config]
+directory = "" # of the run, on the server; made by: fova server --prepare ...
+"""
+
+
+def bundle() -> bytes:
+    """The application as Flower sends it."""
+    content, _ = build_fab_from_files({"pyproject.toml": app_description().encode()})
+    return content
+
+
+def insist_on_fova(content: bytes) -> None:
+    """Refuse a bundle that is not ours: one with files of its own, or with other components."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            files = set(archive.namelist())
+            described = tomllib.loads(archive.read("pyproject.toml").decode())
+        components = described["tool"]["flwr"]["app"]["components"]
+    except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise FovaError(f"The server sent an application that cannot be read: {error}") from error
+    if files != FILES:
+        strange = ", ".join(sorted(files - FILES)) or "nothing to read"
+        raise FovaError(f"The server sent an application with files of its own ({strange}). It was not run.")
+    if components != COMPONENTS:
+        raise FovaError(f"The server wants to run {components}, which is not fova. It was not run.")
+
+
+def guarded(get_fab: Callable[..., Any]) -> Callable[..., Any]:
+    """`get_fab`, which refuses what is not fova in a way that keeps the SuperNode running."""
+    from flwr.supercore import log
+    from flwr.supercore.run import RunNotRunningException
+
+    def get(*arguments: Any, **options: Any) -> Any:
+        fab = get_fab(*arguments, **options)
+        try:
+            insist_on_fova(fab.content)
+        except FovaError as error:
+            log(40, str(error))
+            raise RunNotRunningException from error
+        return fab
+
+    return get
+
+
+def _end_soon() -> None:
+    """Flower's process lingers when its connection is over. It has to end, so that `fova client` starts another."""
+    timer = threading.Timer(SECONDS_TO_END, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+
+
+def main() -> None:
+    from contextlib import contextmanager
+
+    from flwr.supercore.app_utils import start_parent_process_monitor
+    from flwr.supernode import start_client_internal
+    from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    connect = start_client_internal._init_connection
+
+    @contextmanager
+    def guarded_connection(*arguments: Any, **options: Any) -> Any:
+        try:
+            with connect(*arguments, **options) as (node_id, receive, send, get_run, get_fab, *rest):
+                yield (node_id, receive, send, get_run, guarded(get_fab), *rest)
+        finally:
+            _end_soon()
+
+    start_client_internal._init_connection = guarded_connection
+    start_parent_process_monitor(os.getppid())
+    flower_supernode()
+
+
+if __name__ == "__main__":
+    main()

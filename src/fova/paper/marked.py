@@ -1,0 +1,72 @@
+"""Tables and pictures in documents that are made from result files: `make results-tables` writes them anew.
+
+A document holds a table between two comments, of which the first names the result file and the table in it:
+
+    <!-- results/mixed-curves.json: summary -->
+    <!-- end of results -->
+
+`curves` in place of a table's name stands for the learning curves, a picture in docs/images.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from fova.errors import FovaError
+from fova.experiments.results import Results
+from fova.machine.files import write_atomically
+from fova.paper.curves import curves
+from fova.paper.tables import table
+
+MARKED = re.compile(
+    r"(?P<begin><!-- (?P<file>results/[\w.-]+\.json): (?P<table>[\w-]+) -->\n).*?(?P<end><!-- end of results -->)",
+    re.S,
+)
+
+
+def documents(root: Path) -> list[Path]:
+    """The documents that may hold tables."""
+    return [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
+
+
+def renewed(text: str, root: Path, folder: Path) -> str:
+    """The document in `folder` with every marked table made from its result file, every picture linked."""
+
+    def made(found: re.Match[str]) -> str:
+        results = Results.load(root / found["file"])
+        if found["table"] == "curves":
+            link = os.path.relpath(_picture(found["file"], root), folder).replace(os.sep, "/")
+            content = f"![{results.title}: learning curves]({link})\n"
+        else:
+            content = table(results, found["table"]).markdown()
+        return f"{found['begin']}{content}{found['end']}"
+
+    return MARKED.sub(made, text)
+
+
+def pictures(text: str, root: Path) -> dict[Path, str]:
+    """The pictures that a document marks: where each belongs, and what it must hold."""
+    files = dict.fromkeys(found["file"] for found in MARKED.finditer(text) if found["table"] == "curves")
+    return {_picture(file, root): curves(Results.load(root / file)) + "\n" for file in files}
+
+
+def _picture(result_file: str, root: Path) -> Path:
+    return root / "docs" / "images" / f"{Path(result_file).stem}-curves.svg"
+
+
+def main(root: Path) -> None:
+    for path in documents(root):
+        text = path.read_text(encoding="utf-8")
+        made = {path: renewed(text, root, path.parent), **pictures(text, root)}
+        for file, content in made.items():
+            if not file.is_file() or file.read_text(encoding="utf-8") != content:
+                write_atomically(file, content.encode())
+                print(f"{file}: made anew")
+
+
+if __name__ == "__main__":
+    try:
+        main(Path())
+    except FovaError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,179 @@
+"""Our own study of clients of mixed quality, beyond the paper's figures: is FOVA the best, and why. Data only.
+
+Every algorithm gets the same networks, minibatches, learning rates and gradient steps. The baselines of the main
+entry have LayerNorm in their critics, as FOVA has: they were published without, and need it on data this small. As
+published they stand in an entry of their own.
+"""
+
+from dataclasses import replace
+
+from fova.experiments.specifications import Case, Entry, Scale, Variant
+from fova.paper.experiments import QUICK
+
+# CQL-FL and DRPO score 3 actions of each source instead of 10, as in the small scale of the paper's entries.
+SMALL = Scale(
+    "small",
+    seeds=3,
+    run={"rounds": 50, "local_steps": 100, "evaluate_every": 10, "episodes": 10, "final_episodes": 20},
+    settings={"hidden": (128, 128), "batch_size": 128, "actor_lr": 3e-4, "critic_lr": 3e-4, "samples": 3},
+)
+SCALES = {scale.name: scale for scale in (QUICK, SMALL)}
+# Walker2d stands up late: even cloning four experts falls over for the first 5,000 steps.
+LONGER = {"quick": QUICK, "small": replace(SMALL, run={**SMALL.run, "rounds": 100})}
+
+# The paper's width and learning rates, for as many steps as its authors took; minibatches of 64 to fit a CPU.
+PAPER_WIDTH = {
+    "quick": QUICK,
+    "full": Scale(
+        "full",
+        seeds=1,
+        run={"rounds": 1000, "local_steps": 100, "evaluate_every": 50, "episodes": 10, "final_episodes": 20},
+        settings={"hidden": (256, 256, 256), "batch_size": 64},
+    ),
+}
+
+RECOMMENDED = Variant("fova", "fova")
+EQUATIONS = Variant("fova (equations)", "fova", preset="equations")
+BASELINES = (
+    Variant("fedora", "fedora", preset="layer-norm"),
+    Variant("fed-td3bc", "fed-td3bc", preset="layer-norm"),
+    Variant("fed-bc", "fed-bc"),
+)
+
+OTHERS = (
+    Variant("fedora (published)", "fedora"),
+    Variant("fed-td3bc (published)", "fed-td3bc"),
+    Variant("fed-iql", "fed-iql"),
+    Variant("cql-fl", "cql-fl"),
+    Variant("drpo", "drpo"),
+)
+
+
+def _mixtures(*tasks: str) -> tuple[Case, ...]:
+    return tuple(
+        Case(f"{task} expert + {low}", task, ("expert", "expert", low, low), 5_000)
+        for low in ("random", "medium")
+        for task in tasks
+    )
+
+
+MIXED = _mixtures("hopper", "halfcheetah")
+# Each client knows one half of the way, and only the near half is ever paid.
+COMPLEMENTARY = Case("maze2d-umaze near + far", "maze2d-umaze", ("near", "near", "far", "far"), 5_000)
+
+# What separates the printed method from the recommended one, and what they share, taken away one at a time.
+CHANGES = (
+    RECOMMENDED,
+    Variant("without data-action weight", "fova", settings={"weigh": "global"}),
+    Variant("without auto alpha", "fova", settings={"alpha": 5.0}),
+    Variant("without auto lambda", "fova", settings={"lam": 5.0}),
+    Variant("without auto beta", "fova", settings={"beta": 5.0}),
+    Variant("without value weights", "fova", settings={"server_weights": "plain"}),
+    Variant("with the squashed Gaussian", "fova", settings={"actor": "squashed"}),
+    Variant("without the vote", "fova", settings={"vote": False}),
+    Variant("without imitation", "fova", settings={"lam": 0.0}),
+    EQUATIONS,
+    Variant("fova (released)", "fova", preset="released"),
+)
+
+# How to listen to clients of which each knows a part.
+LISTENING = (
+    RECOMMENDED,
+    Variant("all alike", "fova", settings={"server_weights": "plain"}),
+    Variant("winner takes all", "fova", settings={"server_weights": "plain", "value_weight": 1.0}),
+    BASELINES[0],
+    Variant("fova, local only", "fova", mode="local"),
+)
+
+# Nobody is better than anybody else: what is made for mixed quality must cost nothing here.
+UNIFORM = tuple(
+    Case(f"{task} {quality}", task, (quality,) * 4, 5_000)
+    for task, quality in (("hopper", "medium"), ("hopper", "expert"), ("halfcheetah", "expert"))
+)
+
+
+# Rewards in other units: what is automatic must not care.
+def _units(task: str) -> tuple[Case, ...]:
+    clients = ("expert", "expert", "random", "random")
+    return tuple(
+        Case(f"rewards x {factor:g}", task, clients, 5_000, run={"reward_scale": factor}, at=factor)
+        for factor in (0.01, 1.0, 100.0)
+    )
+
+
+def _fixed(alpha: float, lam: float, beta: float) -> tuple[Variant, ...]:
+    """Fixed strengths: the printed ones, and those given."""
+    return (
+        Variant("fixed as printed", "fova", settings={"alpha": 5.0, "lam": 5.0, "beta": 5.0}),
+        Variant("fixed, fitted to x 1", "fova", settings={"alpha": alpha, "lam": lam, "beta": beta}),
+    )
+
+
+ENTRIES = (
+    Entry(
+        "mixed-quality",
+        "Clients of mixed quality: FOVA and the baselines in a fair fight",
+        (*MIXED, COMPLEMENTARY),
+        (RECOMMENDED, *BASELINES),
+        SCALES,
+    ),
+    Entry(
+        "mixed-quality-walker2d",
+        "The same on Walker2d, twice as long",
+        _mixtures("walker2d"),
+        (RECOMMENDED, *BASELINES),
+        LONGER,
+    ),
+    Entry(
+        "mixed-quality-others",
+        "Clients of mixed quality: the other baselines, and two as published",
+        (*MIXED, COMPLEMENTARY),
+        OTHERS,
+        SCALES,
+    ),
+    Entry(
+        "mixed-quality-changes",
+        "What each change to the printed method is worth",
+        MIXED[:2],
+        CHANGES,
+        SCALES,
+    ),
+    Entry(
+        "equations-long",
+        "The printed equations at the paper's width and learning rates, 100,000 steps",
+        (Case("hopper expert + random", "hopper", ("expert", "random"), 5_000),),
+        (EQUATIONS,),
+        PAPER_WIDTH,
+        run={"evaluate_clients": True},
+    ),
+    Entry(
+        "complementary",
+        "A maze of which each client knows one half: who is listened to",
+        (COMPLEMENTARY,),
+        LISTENING,
+        SCALES,
+    ),
+    Entry(
+        "reward-units",
+        "Automatic strengths against fixed ones, with rewards in three units",
+        _units("maze2d-umaze"),
+        (RECOMMENDED, *_fixed(0.3, 59.0, 0.18)),  # automatic: a step of an expert is worth 0.59
+        SCALES,
+        axis="rewards times",
+    ),
+    Entry(
+        "reward-units-hopper",
+        "The same on Hopper",
+        _units("hopper"),
+        (RECOMMENDED, *_fixed(1.5, 300.0, 0.9)),  # a step is worth 3.0
+        SCALES,
+        axis="rewards times",
+    ),
+    Entry(
+        "uniform-quality",
+        "Clients of one quality: FOVA and the baselines",
+        UNIFORM,
+        (RECOMMENDED, *BASELINES),
+        SCALES,
+    ),
+)

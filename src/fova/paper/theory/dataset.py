@@ -1,0 +1,77 @@
+"""What a client sees of a finite world: counts of a fixed dataset, and the empirical MDP they make.
+
+Sampling error enters the room here and nowhere else. The draws are independent pairs from the discounted
+visitation of a behaviour policy, which is the law the paper's E_{s,a ~ D} stands for.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fova.errors import FovaError
+from fova.paper.theory.mdp import MDP, Array, visitation
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Counts of transitions, sums of rewards and counts of first states."""
+
+    transitions: NDArray[np.int64]  # [S, A, S] how often (s, a) led to s'
+    rewards: Array  # [S, A] sum of the rewards seen at (s, a)
+    starts: NDArray[np.int64]  # [S] how often an episode began in s
+
+    @property
+    def pairs(self) -> NDArray[np.int64]:
+        """|D(s, a)| [S, A]."""
+        return self.transitions.sum(-1)
+
+
+def sample_dataset(
+    world: MDP,
+    behaviour: Array,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    reward_noise: float = 0.0,
+    every_pair: bool = False,
+) -> Dataset:
+    """`size` independent transitions with (s, a) from the behaviour's discounted visitation.
+
+    A reward is r(s,a) plus or minus `reward_noise` times what is left up to r_max, with even odds: the mean is
+    r(s,a) and the bound holds. `every_pair` adds one draw for each pair that was not met, which is the coverage
+    the paper assumes.
+    """
+    if size < 1:
+        raise FovaError(f"A dataset of {size} transitions was asked for; it needs at least one.")
+    law = visitation(world, behaviour)[:, None] * behaviour
+    pairs = rng.multinomial(size, law.ravel() / law.sum()).reshape(law.shape)
+    starts = rng.multinomial(size, world.start)
+    if every_pair:
+        pairs, starts = np.maximum(pairs, 1), np.maximum(starts, 1)
+    transitions = rng.multinomial(pairs, world.transition)
+    spread = reward_noise * (world.reward_bound - np.abs(world.reward))
+    noise = 2 * rng.binomial(pairs, 0.5) - pairs
+    return Dataset(transitions=transitions, rewards=pairs * world.reward + spread * noise, starts=starts)
+
+
+def empirical_mdp(dataset: Dataset, discount: float, reward_bound: float = 1.0) -> MDP:
+    """The world as the dataset's frequencies have it. An unmet pair stays where it is and earns nothing."""
+    pairs = dataset.pairs
+    met = pairs > 0
+    divisor = np.where(met, pairs, 1)
+    stay = np.broadcast_to(np.eye(len(pairs))[:, None, :], dataset.transitions.shape)
+    return MDP(
+        transition=np.where(met[..., None], dataset.transitions / divisor[..., None], stay),
+        reward=np.where(met, dataset.rewards / divisor, 0.0),
+        start=dataset.starts / dataset.starts.sum(),
+        discount=discount,
+        reward_bound=reward_bound,
+    )
+
+
+def empirical_behaviour(pairs: NDArray[np.int64], pseudo_count: float = 0.0) -> Array:
+    """N(s, a) / N(s) [S, A]; uniform in a state without data."""
+    counts = pairs + pseudo_count
+    visits = counts.sum(1, keepdims=True)
+    return np.where(visits > 0, counts / np.where(visits > 0, visits, 1.0), 1.0 / pairs.shape[1])

@@ -1,0 +1,259 @@
+"""A run's configuration: what the command line, a TOML file and the Python API all fill in.
+
+A configuration file may hold only who takes part (`task` and the `[[client]]` tables), or everything, as the
+`config.toml` in a run directory does; the same file can be run again. Paths in a file count from the folder it is
+in, whatever the current directory; in memory they are absolute.
+"""
+
+import os
+import tomllib
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+from fova import algorithms
+from fova.errors import FovaError, unknown
+from fova.federation import aggregation
+from fova.federation.clients import ClientSpec, complete, located
+from fova.federation.compression import Compression
+from fova.federation.privacy import Privacy
+from fova.settings import fill
+from fova.version import __version__
+
+TABLES = ("task", "run", "algorithm", "client", "server")
+LEAST = {"rounds": 1, "local_steps": 1, "cohort": 1, "evaluate_every": 0, "episodes": 1, "final_episodes": 1}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How a federation is trained, whatever the algorithm."""
+
+    rounds: int = 30
+    """Rounds of local training and aggregation."""
+    local_steps: int = 100
+    """Gradient steps of every client in a round."""
+    seed: int = 0
+    """Seed of the data, the networks and the training. Same seed, same result, bit for bit on the same
+    machine; another number of processors may round differently."""
+    mode: Literal["federated", "local", "centralised"] = "federated"
+    """federated; or a reference line: local (every client trains alone) or centralised (all data pooled in one
+    place, with as many gradient steps as all clients together take)."""
+    aggregation: str = "algorithm"
+    """How the server combines clients: algorithm (as the algorithm says), uniform, size, value, median,
+    trimmed-mean or krum."""
+    participation: float = 1.0
+    """Share of the clients that take part in each round, drawn anew every round."""
+    cohort: int = 64
+    """Clients that are trained at once; bounds the memory of large federations."""
+    normalise: bool = True
+    """Normalise observations with the federation's statistics (only sums leave a client)."""
+    reward_scale: float = 1.0
+    """Factor on all rewards during training."""
+    action_low: tuple[float, ...] = ()
+    """Lowest action, one number or one per column; by default the task's, or what the data declares, or -1."""
+    action_high: tuple[float, ...] = ()
+    """Highest action, likewise."""
+    data_sequence: tuple[str, ...] = ()
+    """Data that all clients go through in turn, each for an equal share of the rounds, in place of what they name:
+    random expert medium. Observation statistics are those of the whole sequence."""
+    evaluate_every: int = 10
+    """Play the server's policy every so many rounds; 0 never. Needs a task."""
+    episodes: int = 5
+    """Episodes of each of these evaluations."""
+    evaluate_clients: bool = False
+    """Play every client's own policy at these evaluations, too."""
+    evaluate_in_background: bool = False
+    """Train on while these evaluations are played, with the same result. Pays where processors would be idle."""
+    final_episodes: int = 20
+    """Episodes of the evaluation at the end, of the server's and every client's policy."""
+    checkpoint_seconds: float = 30.0
+    """Save a checkpoint when so many seconds have passed since the last one; 0 saves after every round."""
+    compress: Compression = "none"
+    """Send updates in fewer bits: float16 (half the bytes) or int8 (a quarter)."""
+    privacy: Literal["off", "server", "client"] = "off"
+    """Differential privacy for whole clients, and who adds the noise: a server that everybody trusts, or every
+    client. Needs --aggregation uniform and --no-normalise; see docs/privacy.md."""
+    privacy_clip: float | None = None
+    """With privacy: the largest norm of a client's update in a round; longer ones are shortened."""
+    privacy_noise: float | None = None
+    """With privacy: standard deviation of the noise, as a multiple of the norm."""
+    privacy_delta: float = 1e-5
+    """With privacy: the delta that epsilon is stated for."""
+    privacy_epsilon: float | None = None
+    """With privacy: a budget. A run whose rounds would spend more does not start."""
+
+    def __post_init__(self) -> None:
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise FovaError(f"{name} is {getattr(self, name)}, but must be at least {least}.")
+        aggregation.get(self.aggregation)
+        if not 0.0 < self.participation <= 1.0:
+            raise FovaError(f"participation is {self.participation}, but must be above 0 and at most 1.")
+        if bool(self.action_low) != bool(self.action_high):
+            raise FovaError("Give action_low and action_high together.")
+        self._check_privacy()
+        if len(self.data_sequence) > self.rounds:
+            raise FovaError(
+                f"data_sequence names {len(self.data_sequence)} sources for {self.rounds} rounds; each needs at "
+                "least one round."
+            )
+
+    def _check_privacy(self) -> None:
+        given = [name for name in ("clip", "noise", "epsilon") if getattr(self, f"privacy_{name}") is not None]
+        if self.privacy == "off":
+            if given:
+                raise FovaError(
+                    f"privacy_{given[0]} is given, but privacy is off. Say who adds the noise: --privacy server "
+                    "(which all clients trust) or --privacy client."
+                )
+            return
+        if self.privacy_clip is None or self.privacy_noise is None:
+            raise FovaError(
+                "Privacy needs a largest norm and noise, for instance: --privacy-clip 1 --privacy-noise 2"
+            )
+        if self.privacy_epsilon is not None and not self.privacy_epsilon > 0.0:
+            raise FovaError(f"privacy_epsilon is {self.privacy_epsilon}, but must be above 0.")
+        if self.mode != "federated":
+            raise FovaError(
+                f"mode is {self.mode}, which sends nothing that privacy could protect. Leave --privacy out."
+            )
+        if self.aggregation != "uniform":
+            raise FovaError(
+                f"aggregation is {self.aggregation}, but only the plain mean keeps the promise of privacy: weights "
+                "and comparisons tell about a client's data. Add --aggregation uniform."
+            )
+        if self.normalise:
+            raise FovaError(
+                "normalise sends sums of every client's observations, which privacy does not cover. Add "
+                "--no-normalise and, where columns differ in scale, divide them by publicly known ranges first."
+            )
+
+    def private(self, clients: int) -> Privacy | None:
+        """What a federation of so many clients is promised; None without privacy. Refuses to exceed the budget."""
+        if self.privacy == "off" or self.privacy_clip is None or self.privacy_noise is None:
+            return None
+        privacy = Privacy(
+            self.privacy, self.privacy_clip, self.privacy_noise, self.privacy_delta, clients, self.participation
+        )
+        spent = privacy.epsilon(self.rounds)
+        if self.privacy_epsilon is not None and spent > self.privacy_epsilon:
+            raise FovaError(
+                f"{self.rounds} rounds would spend epsilon {spent:.2f}, the budget is {self.privacy_epsilon:g}. "
+                f"Take --privacy-noise {privacy.noise_for(self.privacy_epsilon, self.rounds):.4g} or fewer rounds."
+            )
+        return privacy
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that determines a run."""
+
+    task: str | None
+    clients: tuple[ClientSpec, ...]
+    algorithm: Any  # the frozen config of one of fova.algorithms
+    algorithm_name: str = "fova"
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        here = Path()
+        run = replace(self.run, data_sequence=tuple(located(data, here) for data in self.run.data_sequence))
+        object.__setattr__(self, "clients", tuple(_located(client, here) for client in self.clients))
+        object.__setattr__(self, "algorithm_name", _located_algorithm(self.algorithm_name, here))
+        object.__setattr__(self, "run", run)
+
+    @property
+    def gradient_steps(self) -> int:
+        """Gradient steps of all clients together, over the whole run."""
+        taking_part = max(1, round(self.run.participation * len(complete(self.clients))))
+        return self.run.rounds * self.run.local_steps * taking_part
+
+    def to_toml(self, folder: Path | None = None) -> str:
+        """The whole configuration as text that `load_config` reads back, paths as seen from a file in `folder`."""
+
+        def seen(name: str) -> str:
+            return os.path.relpath(name, folder.resolve()) if folder and os.path.isabs(name) else name
+
+        tables = {
+            "task": self.task,
+            "run": asdict(self.run) | {"data_sequence": [seen(data) for data in self.run.data_sequence]},
+            "algorithm": {"name": seen(self.algorithm_name), **asdict(self.algorithm)},
+            "client": [asdict(replace(client, data=seen(client.data))) for client in self.clients],
+        }
+        return f"# A run of fova {__version__}. To run it again: fova train --config THIS_FILE\n\n" + tomli_w.dumps(
+            _without_none(tables)
+        )
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """What a configuration file says; everything in it is optional."""
+
+    task: str | None = None
+    clients: tuple[ClientSpec, ...] = ()
+    algorithm: str | None = None
+    preset: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)  # of the algorithm
+    run: dict[str, Any] = field(default_factory=dict)
+    server: dict[str, Any] = field(default_factory=dict)  # of a federation over a network
+
+
+def read_toml(path: Path) -> ConfigFile:
+    """Read a configuration file; a word in it that means nothing is an error, not ignored."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise FovaError(f"The configuration {path} cannot be read: {error}") from error
+    for key in tables:
+        if key not in TABLES:
+            raise unknown(f"entry in {path}", key, TABLES)
+    if not isinstance(tables.get("task", ""), str):
+        raise FovaError(f"{path}: task is {tables['task']!r}, but must be a text: the name of a task.")
+    run, settings = tables.get("run", {}), tables.get("algorithm", {})
+    clients = tables.get("client", [])
+    if not (isinstance(settings, dict) and isinstance(clients, list)):
+        raise FovaError(f"{path}: [algorithm] must be a table, and each client a [[client]] table.")
+    folder = path.parent
+    sequence = fill(RunConfig, run, f"of [run] in {path}").data_sequence
+    algorithm = settings.pop("name", None)
+    return ConfigFile(
+        task=tables.get("task"),
+        clients=tuple(
+            _located(fill(ClientSpec, client, f"of a [[client]] in {path}"), folder) for client in clients
+        ),
+        algorithm=_located_algorithm(algorithm, folder) if isinstance(algorithm, str) else algorithm,
+        preset=settings.pop("preset", None),
+        settings=settings,
+        run=run | ({"data_sequence": [located(data, folder) for data in sequence]} if sequence else {}),
+        server=tables.get("server", {}),
+    )
+
+
+def load_config(path: Path) -> Config:
+    """The whole configuration of a run, as `Config.to_toml` wrote it."""
+    file = read_toml(path)
+    name = file.algorithm or "fova"
+    return Config(
+        task=file.task,
+        clients=file.clients,
+        algorithm=algorithms.configure(name, file.preset, **file.settings),
+        algorithm_name=name,
+        run=fill(RunConfig, file.run, f"of [run] in {path}"),
+    )
+
+
+def _located(client: ClientSpec, folder: Path) -> ClientSpec:
+    return replace(client, data=located(client.data, folder))
+
+
+def _located_algorithm(name: str, folder: Path) -> str:
+    return str((folder / Path(name).expanduser()).resolve()) if name.endswith(".py") else name
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    return value

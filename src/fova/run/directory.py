@@ -1,0 +1,132 @@
+"""A run's directory: what is in it, and that nothing in it is lost or overwritten.
+
+config.toml          the whole configuration; `fova train --config` runs it again, from any directory
+clients.json         what data each client holds: rows, episodes, behaviour return, a fingerprint to know it by
+metrics.jsonl        one line per round, free of clock times: equal seeds give equal files
+timing.jsonl         seconds per round and evaluation (in the background they overlap), and the most memory the
+                     process has held so far
+tensorboard/         the same metrics as TensorBoard events
+checkpoints/         the newest two
+policy.safetensors, policy.json     the server's policy
+result.json          the final evaluation; its presence says that the run is complete
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fova.errors import FovaError
+from fova.machine.files import is_scratch, write_atomically
+from fova.run.config import Config
+
+
+class RunDirectory:
+    """The files of one run. Make a new one with `create`, continue one with `open`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.policy = path / "policy.safetensors"
+
+    def insist_on_new(self) -> None:
+        """Refuse a path that is taken, so that no run overwrites another.
+
+        A folder is not taken if it is empty, or holds only what a crash left of writing the first file.
+        """
+        if self.path.exists() and not (self.path.is_dir() and all(is_scratch(p) for p in self.path.iterdir())):
+            raise FovaError(
+                f"{self.path} already exists. Continue that run with: fova train --resume {self.path}\n"
+                "or choose another name with --name."
+            )
+
+    def create(self, config: Config) -> None:
+        """Make the directory of a new run."""
+        self.insist_on_new()
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / "config.toml", config.to_toml(self.path).encode())
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from training the same run at the same time."""
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise FovaError(
+                    f"Another process is training {self.path}. Wait for it or stop it first."
+                ) from error
+            yield
+
+    @staticmethod
+    def open(path: Path) -> "RunDirectory":
+        if not (path / "config.toml").is_file():
+            raise FovaError(f"{path} is not a run directory: it has no config.toml. Runs are kept under runs/.")
+        return RunDirectory(path)
+
+    # --- Small JSON files ---
+
+    def write_json(self, name: str, content: Any) -> None:
+        write_atomically(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+
+    def read_json(self, name: str) -> Any:
+        try:
+            return json.loads((self.path / name).read_text())
+        except (OSError, ValueError) as error:
+            raise FovaError(f"{self.path / name} cannot be read: {error}") from error
+
+    def is_complete(self) -> bool:
+        return (self.path / "result.json").is_file()
+
+    # --- Metrics ---
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One entry per finished round; a last line cut short by a crash is not one."""
+        return _read_lines(self.path / "metrics.jsonl")
+
+    def timing(self) -> list[dict[str, Any]]:
+        """What each finished round took."""
+        return _read_lines(self.path / "timing.jsonl")
+
+    def append(self, name: str, entry: dict[str, Any]) -> None:
+        with (self.path / name).open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def rewind(self, rounds: int) -> None:
+        """Forget what was logged after the checkpoint that the run continues from."""
+        for name in ("metrics.jsonl", "timing.jsonl"):
+            kept = [line for line in _read_lines(self.path / name) if line["round"] <= rounds]
+            write_atomically(self.path / name, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def flush(self) -> None:
+        """Make sure that what was logged is on the disk before a checkpoint refers to it."""
+        for name in ("metrics.jsonl", "timing.jsonl"):
+            if (self.path / name).exists():
+                with (self.path / name).open("a") as file:
+                    os.fsync(file.fileno())
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    lines = path.read_text().splitlines(keepends=True)
+    entries = []
+    for number, line in enumerate(lines, 1):
+        try:
+            entries.append(json.loads(line))
+        except ValueError as error:
+            if number == len(lines):  # cut short while it was being written
+                break
+            raise FovaError(f"Line {number} of {path} is damaged: {error}") from error
+    return entries
+
+
+def free_name(stem: str, root: Path) -> Path:
+    """runs/stem-1, or the next number that is not taken."""
+    number = 1
+    while (root / f"{stem}-{number}").exists():
+        number += 1
+    return root / f"{stem}-{number}"

@@ -1,0 +1,164 @@
+"""What people see of `fova server` and `fova client` before any Flower process is started."""
+
+import json
+
+import pytest
+
+from fova.network import certificates, deployment
+from fova.network.client import ClientConfig
+from fova.network.server import read_server
+from fova.run.directory import RunDirectory
+from tiny import make_transitions, save_npz
+
+WIDTH = ("--observation", "3", "--action", "2")
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """Who would have taken part, instead of taking part."""
+    calls = []
+    monkeypatch.setattr(deployment, "participate", lambda *call: calls.append(call[:3]))
+    return calls
+
+
+@pytest.fixture
+def served(monkeypatch):
+    calls = []
+    monkeypatch.setattr(deployment, "serve", lambda run, address, progress: calls.append((run, address)))
+    return calls
+
+
+def test_security_is_the_default_and_its_absence_must_be_typed(fova_command, tmp_path, served, joined):
+    code, _, errors = fova_command("server", *WIDTH)
+    assert code == 2
+    assert "server.crt" in errors
+    assert "fova certificates make" in errors
+    assert "--insecure" in errors
+    assert not (tmp_path / "runs").exists()
+    save_npz(tmp_path / "north.npz", make_transitions(0))
+    code, _, errors = fova_command("client", "--server", "here:1", "--data", "north.npz")
+    assert code == 2
+    assert "client.key" in errors
+    assert not served
+    assert not joined
+    assert fova_command("server", *WIDTH, "--insecure", "--plain")[0] == 0
+    assert fova_command("client", "--server", "here:1", "--data", "north.npz", "--insecure")[0] == 0
+    assert served[0][1].certificates is None
+    assert joined[0][2] is None
+
+
+def test_a_server_whose_clients_have_no_keys_is_pointless(fova_command, tmp_path, served):
+    certificates.make(tmp_path / "certificates", ["here"], [])
+    code, _, errors = fova_command("server", *WIDTH)
+    assert code == 2
+    assert "nobody could join" in errors
+
+
+def test_flags_win_over_the_file_and_both_are_remembered(fova_command, tmp_path, served):
+    certificates.make(tmp_path / "keys", ["here"], ["north"])
+    (tmp_path / "federation.toml").write_text(
+        '[server]\nport = 9000\nmin_clients = 5\ncertificates = "keys/server"\nobservation = 3\naction = 2\n'
+        '[run]\nrounds = 7\n[algorithm]\nname = "fed-bc"\n[[client]]\nname = "north"\ndata = "n.npz"\n'
+    )
+    code, _, errors = fova_command(
+        "server", "--config", "federation.toml", "--min-clients", 4, "--name", "wards", "--plain"
+    )
+    assert (code, errors) == (0, "")
+    run = RunDirectory(tmp_path / "runs" / "wards")
+    _, network = read_server(run)
+    assert (network.port, network.min_clients, network.host) == (9000, 4, "0.0.0.0")
+    assert "rounds = 7" in (run.path / "config.toml").read_text()
+    assert fova_command("server", "--resume", "runs/wards", "--plain")[0] == 0
+    assert [address.port for _, address in served] == [9000, 9000]
+
+
+def test_a_client_finds_itself_in_the_federations_file(fova_command, tmp_path, joined):
+    save_npz(tmp_path / "n.npz", make_transitions(0))
+    (tmp_path / "federation.toml").write_text(
+        '[server]\nhost = "fl.example.org"\n[[client]]\nname = "north"\ndata = "n.npz"\nsize = 20\n'
+    )
+    assert fova_command("client", "--config", "federation.toml", "--name", "north", "--insecure")[0] == 0
+    ((config, address, _),) = joined
+    assert address == "fl.example.org:8443"
+    assert config == ClientConfig(
+        "north", str(tmp_path / "n.npz"), str(tmp_path / "fova-client" / "north"), size=20
+    )
+    code, _, errors = fova_command("client", "--config", "federation.toml", "--name", "nroth", "--insecure")
+    assert code == 2
+    assert "'north'" in errors
+
+
+def test_a_client_hears_of_bad_data_at_once(fova_command, tmp_path, joined):
+    data = make_transitions(0)
+    data.rewards[3] = float("nan")
+    save_npz(tmp_path / "broken.npz", data)
+    code, _, errors = fova_command("client", "--server", "here:1", "--data", "broken.npz", "--insecure")
+    assert code == 2
+    assert "row 3" in errors
+    for missing, words in ((("--data", "x.npz"), "--server"), (("--server", "here:1"), "--data")):
+        code, _, errors = fova_command("client", *missing, "--insecure")
+        assert code == 2
+        assert words in errors
+    assert not joined
+
+
+def test_prepare_only_makes_the_directory(fova_command, tmp_path, served):
+    code, out, _ = fova_command("server", *WIDTH, "--insecure", "--prepare", "--name", "wards")
+    assert code == 0
+    assert out.strip() == str(tmp_path / "runs" / "wards")
+    assert len(json.loads((tmp_path / "runs" / "wards" / "server.json").read_text())["run_id"]) == 32
+    assert not served
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--privacy", "server", "--privacy-clip", 1, "--privacy-noise", 2), "--privacy client"),
+        (("--port", 0), "port"),
+        (("--min-clients", 0), "min_clients"),
+        (("--mode", "local"), "federated"),
+    ],
+)
+def test_settings_that_make_no_sense_over_a_network(fova_command, tmp_path, served, flags, words):
+    if "--privacy" in flags:
+        flags = (*flags, "--aggregation", "uniform", "--no-normalise")
+    code, _, errors = fova_command("server", *WIDTH, "--insecure", *flags)
+    assert code == 2
+    assert words in errors
+    assert not (tmp_path / "runs").exists()
+
+
+# --- The processes' command lines ---
+
+
+def commands(monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        deployment, "_flower", lambda part, command, folder, env: found.append((part, command, env))
+    )
+    return found
+
+
+def test_a_superlink_asks_for_keys_and_installs_nothing(monkeypatch, tmp_path):
+    found = commands(monkeypatch)
+    address = deployment.Address("0.0.0.0", 8443, tmp_path, ("10.0.0.7",))
+    deployment._superlink(RunDirectory(tmp_path), address)
+    ((part, command, environment),) = found
+    assert part == "superlink"
+    assert {"--enable-supernode-auth", "--disable-runtime-dependency-installation"} <= set(command)
+    assert command[command.index("--ssl-certfile") + 1] == str(tmp_path / "server.crt")
+    assert environment == {"FOVA_CONTROL_HOSTS": "0.0.0.0 10.0.0.7"}
+    assert deployment.QUIET_FLOWER["FLWR_TELEMETRY_ENABLED"] == "0"
+
+
+def test_a_supernode_is_told_who_it_is_in_a_form_that_flower_reads(monkeypatch, tmp_path):
+    from flwr.common.config import parse_config_args
+
+    found = commands(monkeypatch)
+    config = ClientConfig("north", str(tmp_path / "my data.npz"), str(tmp_path), size=500)
+    deployment._supernode(config, "here:8443", tmp_path, tmp_path)
+    ((part, command, _),) = found
+    assert part == "supernode"
+    assert "--insecure" not in command
+    read = parse_config_args([command[command.index("--node-config") + 1]])
+    assert ClientConfig.of(read) == config

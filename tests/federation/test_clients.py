@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+
+from fova.data.transitions import Episode
+from fova.errors import FovaError
+from fova.federation.clients import ClientSpec, Federation, complete
+from fova.networks import Shapes
+from fova.tasks.registry import Task
+from tiny import make_episode, make_transitions, save_npz
+
+
+def numbered(quality, first, seed):
+    """Episodes of ten steps whose rewards count up, so that every row can be told from every other."""
+    number = first
+    while True:
+        rewards = np.arange(10 * number, 10 * number + 10, dtype=np.float32)
+        rng = np.random.default_rng([seed, number])
+        episode = make_episode(rng, 10)
+        yield Episode(episode.observations, episode.actions, rewards, terminated=False)
+        number += 1
+
+
+TASK = Task(
+    "numbers", make=lambda: None, shapes=Shapes(3, 2), time_limit=10, qualities=("good", "bad"), generate=numbered
+)
+
+
+def test_clients_of_one_quality_never_overlap():
+    specs = [ClientSpec("good", 25), ClientSpec("bad", 10), ClientSpec("good", 15), ClientSpec("good", 5, offset=3)]
+    federation = Federation.build(specs, TASK)
+    assert list(federation.clients) == ["good-1", "bad-1", "good-2", "good-3"]
+    rewards = {name: data.rewards for name, data in federation.clients.items()}
+    np.testing.assert_array_equal(rewards["good-1"], np.arange(25))
+    np.testing.assert_array_equal(rewards["good-2"], np.arange(30, 45))  # from the next episode on
+    np.testing.assert_array_equal(rewards["good-3"], np.arange(3, 8))  # it was asked for
+    assert [(s.size, s.offset) for s in federation.specs] == [(25, 0), (10, 0), (15, 30), (5, 3)]
+
+
+def test_a_federation_can_be_named_at_once():
+    federation = Federation.build([ClientSpec("2-good-1-bad", 10), ClientSpec("good", 10)], TASK)
+    assert list(federation.clients) == ["good-1", "good-2", "bad-1", "good-3"]
+    np.testing.assert_array_equal(federation.clients["good-3"].rewards, np.arange(20, 30))
+
+
+def test_order_of_the_clients_does_not_change_their_data():
+    specs = [ClientSpec("good", 20), ClientSpec("bad", 20), ClientSpec("good", 20)]
+    one, other = Federation.build(specs, TASK), Federation.build(specs[1:] + specs[:1], TASK)
+    for name in one.clients:
+        np.testing.assert_array_equal(one.clients[name].rewards, other.clients[name].rewards)
+
+
+def test_a_file_is_taken_whole_or_shared_out_evenly(tmp_path):
+    data = make_transitions(0)
+    save_npz(tmp_path / "log.npz", data)
+    file = str(tmp_path / "log.npz")
+    alone = Federation.build([ClientSpec(file)])
+    np.testing.assert_array_equal(alone.clients["log-1"].rewards, data.rewards)
+    halves = Federation.build([ClientSpec(file), ClientSpec(file)])
+    size = len(data) // 2
+    np.testing.assert_array_equal(halves.clients["log-2"].rewards, data.rewards[size : 2 * size])
+
+
+def test_data_is_put_into_the_frame_of_the_networks():
+    data = make_transitions(1)
+    shifted = Federation.of({"a": data}, bounds=(-2.0, 6.0))
+    prepared = shifted.prepared(shifted.normaliser(), reward_scale=0.1)["a"]
+    np.testing.assert_allclose(prepared.actions, (data.actions + 2) / 4 - 1, atol=1e-6)
+    np.testing.assert_allclose(prepared.observations.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(prepared.observations.std(axis=0), 1, atol=5e-3)
+    np.testing.assert_allclose(prepared.rewards, data.rewards * 0.1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: Federation.build([], TASK), "No clients"),
+        (lambda: Federation.of({}), "at least one client"),
+        (lambda: Federation.build([ClientSpec("goud", 5)], TASK), "'good'"),
+        (lambda: Federation.build([ClientSpec("good", 5)]), "--task"),
+        (lambda: Federation.build([ClientSpec("missing.npz")]), "missing.npz"),
+        (lambda: complete([ClientSpec("2-good", name="x")]), "several clients"),
+        (lambda: complete([ClientSpec("2-good-bad-3")]), "2-expert-2-random"),
+        (lambda: complete([ClientSpec("good", name="x"), ClientSpec("bad", name="x")]), "'x'"),
+        (lambda: Federation.build([ClientSpec("good", 20)], TASK, bounds=(-0.1, 0.1)), "actions.*bounds"),
+        (lambda: Federation.of({"a": make_transitions(0)}, bounds=(1.0, -1.0)), "below"),
+        (lambda: Federation.of({"a": make_transitions(0)}, bounds=((0.0,) * 3, (1.0,) * 3)), "one per column"),
+    ],
+)
+def test_what_cannot_be_built_says_why(build, words):
+    with pytest.raises(FovaError, match=words):
+        build()
+
+
+def test_a_file_that_is_too_short_says_so(tmp_path):
+    save_npz(tmp_path / "log.npz", make_transitions(0))
+    with pytest.raises(FovaError, match="smaller size"):
+        Federation.build([ClientSpec(str(tmp_path / "log.npz"), size=10_000)])

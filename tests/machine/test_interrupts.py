@@ -1,0 +1,107 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from fova.machine.interrupts import Interrupted, explained, stop_signal
+
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_second_ctrl_c_stops_at_once():
+    with stop_signal(print) as stop:
+        press()
+        assert stop.wanted
+        with pytest.raises(KeyboardInterrupt):
+            press()
+
+
+def test_a_computation_gives_its_result_or_its_error():
+    with stop_signal(print) as stop:
+        assert stop.compute(lambda: 7) == 7
+        with pytest.raises(ZeroDivisionError):
+            stop.compute(lambda: 1 // 0)
+
+
+def test_the_user_is_answered_while_the_computation_goes_on():
+    told, answered = [], threading.Event()
+
+    def tell(words):
+        told.append(words)
+        answered.set()
+
+    def work():
+        press()
+        return answered.wait(timeout=20)
+
+    with stop_signal(tell) as stop:
+        assert stop.compute(work), "the answer must come before the work ends"
+        stop.acknowledge()
+    assert told == ["Stopping after this round, with everything saved. Press Ctrl-C again to stop now."]
+
+
+def test_two_presses_do_not_wait_for_the_computation():
+    answered, released = threading.Event(), threading.Event()
+
+    def work():
+        press()
+        answered.wait(timeout=20)
+        press()
+        released.wait(timeout=20)
+
+    with stop_signal(lambda words: answered.set()) as stop, pytest.raises(KeyboardInterrupt):
+        stop.compute(work)
+    assert answered.is_set()
+    assert not released.is_set()
+    released.set()
+
+
+def test_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGINT)
+    with stop_signal(print):
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_outside_the_main_thread_nothing_is_handled():
+    found = []
+
+    def elsewhere():
+        with stop_signal(print) as stop:
+            found.append(stop.compute(threading.current_thread))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found == [thread]
+
+
+def test_being_stopped_is_explained():
+    with pytest.raises(Interrupted, match="as it was"), explained(lambda: "It is as it was."):
+        raise KeyboardInterrupt
+
+
+def test_the_program_ends_although_a_thread_computes():
+    code = """
+import os, signal, threading, time
+from fova.interrupts import leave, stop_signal
+answered = threading.Event()
+def work():
+    os.kill(os.getpid(), signal.SIGINT)
+    answered.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(100)
+with stop_signal(lambda words: answered.set()) as stop:
+    try:
+        stop.compute(work)
+    except KeyboardInterrupt:
+        print("stopped")
+        leave(130)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "stopped\n", "")

@@ -1,0 +1,105 @@
+"""Certificates are held to Python's own TLS, and keys to Flower's own signatures."""
+
+import ssl
+
+import pytest
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.supercore.primitives.asymmetric import (
+    bytes_to_public_key,
+    sign_message,
+    uses_nist_ec_curve,
+    verify_signature,
+)
+
+from fova.errors import FovaError
+from fova.network.certificates import make, registered
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("federation") / "certificates"
+    make(folder, ["fl.example.org", "10.0.0.5"], ["north", "south"])
+    return folder
+
+
+def handshake(directory, host, authority):
+    """TLS between two contexts in memory; raises what the client would raise."""
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(directory / "server" / "server.crt", directory / "server" / "server.key")
+    client_side = ssl.create_default_context(cafile=authority)
+    pipes = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_side.wrap_bio(*pipes, server_hostname=host)
+    server = server_side.wrap_bio(*reversed(pipes), server_side=True)
+    done = set()
+    while len(done) < 2:
+        for side in (client, server):
+            try:
+                side.do_handshake()
+                done.add(side)
+            except ssl.SSLWantReadError:
+                continue
+    return client.version()
+
+
+@pytest.mark.parametrize("host", ["fl.example.org", "10.0.0.5", "localhost", "127.0.0.1"])
+def test_clients_trust_the_server_under_its_names(directory, host):
+    assert handshake(directory, host, directory / "north" / "ca.crt") == "TLSv1.3"
+
+
+def test_another_name_or_another_authority_is_not_trusted(directory, tmp_path):
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        handshake(directory, "evil.example.org", directory / "north" / "ca.crt")
+    make(tmp_path, ["fl.example.org"], [])
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(directory, "fl.example.org", tmp_path / "server" / "ca.crt")
+
+
+def test_the_server_knows_each_client_by_its_own_key(directory):
+    known = registered(directory / "server")
+    assert list(known) == ["north", "south"]
+    signatures = {
+        name: sign_message(load_ssh_private_key((directory / name / "client.key").read_bytes(), None), b"now")
+        for name in known
+    }
+    for name, key in known.items():
+        public = bytes_to_public_key(key)
+        assert uses_nist_ec_curve(public)
+        assert [verify_signature(public, b"now", signatures[other]) for other in known] == [
+            other == name for other in known
+        ]
+
+
+def test_secrets_are_readable_by_their_owner_only(directory):
+    keys = sorted(directory.rglob("*.key"))
+    assert len(keys) == 4
+    assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
+    assert not list((directory / "north").glob("*server*"))
+    assert not list((directory / "server").rglob("client.key")), "a client's secret does not go to the server"
+
+
+def test_running_again_adds_clients_and_overwrites_nothing(tmp_path):
+    make(tmp_path, ["here"], ["north"])
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    made = make(tmp_path, [], ["north", "west"])
+    assert {path.parent.name for path in made} == {"west", "clients"}
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert make(tmp_path, [], ["north", "west"]) == []
+
+
+@pytest.mark.parametrize("name", ["../north", "server", "a b", "", "n" * 64])
+def test_names_that_could_not_be_folders_are_refused(tmp_path, name):
+    with pytest.raises(FovaError, match="cannot be called"):
+        make(tmp_path, ["here"], [name])
+
+
+def test_the_command_teaches(fova_command, tmp_path):
+    code, _, errors = fova_command("certificates", "make", "--clients", "north")
+    assert code == 2
+    assert "--hosts fl.example.org" in errors
+    code, out, _ = fova_command("certificates", "make", "--hosts", "fl.example.org", "--clients", "north")
+    assert code == 0
+    assert "scp -r certificates/north NORTH:certificate" in out
+    assert (tmp_path / "certificates" / "north" / "client.key").exists()
+    code, _, errors = fova_command("certificates")
+    assert code == 2
+    assert "fova certificates make" in errors

@@ -1,0 +1,528 @@
+"""A whole federation through Flower's apps and messages, in one process."""
+
+import errno
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord
+from in_process import InProcessGrid
+
+from fova.algorithms import configure
+from fova.data.sources import load
+from fova.errors import FovaError
+from fova.federation.aggregation import AGGREGATIONS
+from fova.federation.clients import ClientSpec, Federation
+from fova.federation.simulation import Simulation
+from fova.network import client as flower_client
+from fova.network import server as flower_server
+from fova.network.messages import WEIGHT
+from fova.network.server import Server, ServerConfig, create_run
+from fova.policy import load_policy
+from fova.progress import Quiet
+from fova.run.checkpoint import checkpoints
+from fova.run.config import Config, RunConfig
+from tiny import make_transitions, save_npz
+
+NAMES = ("east", "north", "south")
+
+
+class Notes(Quiet):
+    def __init__(self):
+        self.said = []
+
+    def status(self, message):
+        self.said.append(message)
+
+    note = status
+
+    def __contains__(self, words):
+        return any(words in note for note in self.said)
+
+
+@pytest.fixture
+def ward_files(tmp_path):
+    files = {}
+    for i, name in enumerate(NAMES):
+        files[name] = tmp_path / f"{name}.npz"
+        save_npz(files[name], make_transitions(i, episodes=2 + i))
+    return files
+
+
+@pytest.fixture
+def grid(ward_files, tmp_path):
+    nodes = {
+        100 + i: {"name": name, "data": str(path), "state": str(tmp_path / "clients" / name)}
+        for i, (name, path) in enumerate(ward_files.items())
+    }
+    return InProcessGrid(nodes)
+
+
+def settings(algorithm="fed-iql", rounds=3, **run):
+    fields = {"rounds": rounds, "local_steps": 4, "seed": 3, **run}
+    return Config(
+        None, (), configure(algorithm, hidden=(8,), batch_size=8, actor_lr=1e-3), algorithm, RunConfig(**fields)
+    )
+
+
+def new_run(tmp_path, config=None, **network):
+    network = ServerConfig(**{"min_clients": 3, "observation": 3, "action": 2, **network})
+    return create_run(tmp_path / "run", config or settings(), network)
+
+
+def train(grid, run, notes=None, pause=None):
+    return Server(grid, run, notes or Notes(), pause or (lambda seconds: None)).go()
+
+
+def simulated(files, config):
+    """The same training in the simulation; the clients' data is what a client reads from its file."""
+    federation = Federation.build([ClientSpec(str(path), name=name) for name, path in files.items()])
+    simulation = Simulation(
+        config.algorithm,
+        federation.prepared(federation.normaliser(), config.run.reward_scale),
+        federation.shapes,
+        local_steps=config.run.local_steps,
+        seed=config.run.seed,
+        aggregation=AGGREGATIONS[config.run.aggregation],
+    )
+    state = simulation.start()
+    for _ in range(config.run.rounds):
+        state, report = simulation.round(state)
+    return state, report
+
+
+def assert_close(one, other, atol=2e-5):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol, rtol=1e-4), one, other)
+
+
+def edited(reply, record, name, change):
+    """The reply with one array changed."""
+    arrays = {key: array.numpy() for key, array in reply.content[record].items()}
+    arrays[name] = change(arrays[name])
+    reply.content[record] = ArrayRecord({key: Array(array) for key, array in arrays.items()})
+    return reply
+
+
+def in_rounds(change):
+    """Leave hellos alone; change answers to rounds."""
+    return lambda reply: change(reply) if "parameters" in reply.content else reply
+
+
+# --- Parity -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "aggregation"), [("fova", "algorithm"), ("fedora", "algorithm"), ("fed-iql", "median")]
+)
+def test_the_same_seed_gives_the_same_parameters_as_the_simulation(
+    grid, ward_files, tmp_path, algorithm, aggregation
+):
+    config = settings(algorithm, aggregation=aggregation)
+    run = new_run(tmp_path, config)
+    state = train(grid, run)
+    expected, report = simulated(ward_files, config)
+    assert state.round == config.run.rounds == expected.round
+    assert_close(state.broadcast, expected.broadcast)
+    last = run.metrics()[-1]["clients"]
+    assert list(last) == sorted(NAMES)
+    for name, values in report.metrics.items():
+        np.testing.assert_allclose([last[client][name] for client in NAMES], values, rtol=2e-3, atol=1e-4)
+
+
+def test_the_run_directory_is_that_of_any_run(grid, tmp_path):
+    run = new_run(tmp_path)
+    train(grid, run)
+    assert run.is_complete()
+    assert [entry["round"] for entry in run.metrics()] == [1, 2, 3]
+    policy = load_policy(run.path)
+    assert policy(np.zeros(3)).shape == (2,)
+    assert policy.facts["rounds"] == 3
+    assert run.read_json("participation.json") == {name: {"counted": 3} for name in NAMES}
+
+
+# --- What leaves a client ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_nothing_but_parameters_weight_metrics_and_sums_leaves_a_client(grid, ward_files, tmp_path, normalise):
+    config = settings(normalise=normalise)
+    train(grid, new_run(tmp_path, config))
+    up = [message.content for direction, _, message in grid.log if direction == "up"]
+    assert len(up) == 3 * (1 + config.run.rounds)
+    parameter_shapes = {
+        name: array.shape
+        for content in up
+        if "parameters" in content
+        for name, array in content.array_records["parameters"].items()
+    }
+    assert all(name.startswith(("actor/", "critic/", "extra/")) for name in parameter_shapes)
+    for content in up:
+        if "parameters" in content:
+            assert set(content) == {"about", "parameters", "metrics"}
+            assert set(content["about"]) == {"version", "run", "client", "round", "fingerprint"}
+            assert all(isinstance(value, float) for value in content["metrics"].values()), "no lists of values"
+            assert {WEIGHT, "rows", "value"} < set(content["metrics"])
+        else:
+            assert set(content) == ({"about", "sums"} if normalise else {"about"})
+            assert set(content["about"]) == {"version", "run", "client"}
+            if normalise:
+                shapes = {name: tuple(array.shape) for name, array in content["sums"].items()}
+                assert shapes == {"count": (), "total": (3,), "squares": (3,)}
+
+
+def test_no_row_of_data_is_in_any_byte_that_leaves_a_client(grid, ward_files, tmp_path):
+    train(grid, new_run(tmp_path))
+    everything = b"".join(grid.bytes)
+    for path in ward_files.values():
+        data = load(path).transitions
+        for values in (data.observations, data.actions, data.next_observations, data.rewards[:, None]):
+            for row in values:
+                for kind in (np.float32, np.float64):
+                    assert row.astype(kind).tobytes() not in everything
+    total = load(ward_files["east"]).transitions.observations.astype(np.float64).sum(axis=0)
+    assert total.tobytes() in everything, "the search finds what is there"
+
+
+# --- Envelopes ---
+
+
+@pytest.mark.slow
+def test_smaller_submissions_are_smaller_and_nearly_the_same(grid, ward_files, tmp_path):
+    config = settings(rounds=1)
+    expected, _ = simulated(ward_files, config)
+    run = new_run(tmp_path, settings(rounds=1, compress="int8"))
+    state = train(grid, run)
+    plain = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(state.broadcast))
+    assert run.metrics()[0]["bytes_per_client"]["up"] < 0.5 * plain
+    assert_close(state.broadcast, expected.broadcast, atol=2e-3)
+
+
+def test_private_clients_send_no_metric_and_no_weight(grid, tmp_path):
+    private = {"privacy": "client", "privacy_clip": 0.1, "privacy_noise": 1.0, "aggregation": "uniform"}
+    run = new_run(tmp_path, settings(rounds=1, normalise=False, **private))
+    train(grid, run)
+    sent = [m.content for direction, _, m in grid.log if direction == "up" and "parameters" in m.content]
+    assert [dict(content["metrics"]) for content in sent] == [{WEIGHT: 0.0}] * 3
+    noise = [content.array_records["parameters"][LAST].numpy() for content in sent]
+    assert np.abs(noise[0] - noise[1]).max() > 1e-2, "noise is drawn by each client for itself"
+
+
+# --- Bad submissions --------------------------------------------------------------------------------------
+
+
+def with_about(**changes):
+    def change(reply):
+        reply.content["about"] = ConfigRecord({**reply.content["about"], **changes})
+        return reply
+
+    return in_rounds(change)
+
+
+def with_array(name, change):
+    return in_rounds(lambda reply: edited(reply, "parameters", name, change))
+
+
+def with_stranger(reply):
+    reply.content["diary"] = ConfigRecord({"row": "secret"})
+    return reply
+
+
+def with_more_metrics(reply):
+    reply.content["metrics"]["first_reward"] = 0.25
+    return reply
+
+
+LAST = "actor/net/last/bias"
+BAD = {
+    "nan": (with_array(LAST, lambda a: a * np.nan), "not finite"),
+    "inf": (with_array(LAST, lambda a: a + np.inf), "not finite"),
+    "shape": (with_array(LAST, lambda a: np.zeros(99, np.float32)), r"float32\[99\]"),
+    "kind": (with_array(LAST, lambda a: a.astype(np.float64)), "float64"),
+    "missing": (in_rounds(lambda reply: (reply.content["parameters"].pop(LAST), reply)[1]), LAST),
+    "stale": (with_about(round=-1), "round -1"),
+    "other run": (with_about(run="0" * 32), "stale"),
+    "other version": (with_about(version="0.0.1"), "0.0.1"),
+    "other plan": (with_about(fingerprint="?"), "plan"),
+    "other name": (with_about(client="north"), "another client's name"),
+    "more records": (in_rounds(with_stranger), "diary"),
+    "more metrics": (in_rounds(with_more_metrics), "first_reward"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_submission_is_rejected_and_counted_and_the_round_goes_on(grid, ward_files, tmp_path, kind):
+    tamper, reason = BAD[kind]
+    grid.tamper[100] = tamper
+    run = new_run(tmp_path, settings(rounds=1), min_clients=2)
+    state = train(grid, run)
+    (entry,) = run.metrics()
+    assert entry["rejected"] == ["east"]
+    assert re.search(reason, entry["rejected_because"]["east"])
+    assert run.read_json("participation.json")["east"] == {"rejected": 1}
+    sent = [
+        message.content.array_records["parameters"][LAST].numpy()
+        for direction, node, message in grid.log
+        if direction == "up" and node != 100 and "parameters" in message.content
+    ]
+    np.testing.assert_allclose(state.broadcast.actor.net.last.bias, np.mean(sent, axis=0), atol=1e-6)
+
+
+def test_a_replayed_answer_counts_once_and_an_old_one_not_at_all(grid, tmp_path):
+    kept = []
+
+    def replay(reply):
+        kept.append(reply)
+        return [kept[0], reply, reply] if len(kept) > 1 else [reply, reply]
+
+    grid.tamper[101] = in_rounds(replay)
+    run = new_run(tmp_path, settings(rounds=2), min_clients=2)
+    train(grid, run)
+    first, second = run.metrics()
+    assert set(first["clients"]) == set(NAMES)
+    assert second["rejected"] == ["north"], "its first answer to round 2 was the one to round 1"
+    assert "round 0" in second["rejected_because"]["north"]
+
+
+def test_when_nobody_sends_anything_usable_the_run_ends_with_the_reasons(grid, tmp_path):
+    for node in grid.nodes:
+        grid.tamper[node] = BAD["nan"][0]
+    with pytest.raises(FovaError, match=r"failed 3 times(.|\n)*north: its numbers are not finite"):
+        train(grid, new_run(tmp_path))
+
+
+# --- Clients that do not fit ------------------------------------------------------------------------------
+
+
+def test_a_client_of_another_version_is_refused_with_both_named(grid, tmp_path, monkeypatch):
+    run = new_run(tmp_path, settings(rounds=1), min_clients=2)
+    notes = Notes()
+    real = flower_client.messages.hello_answer
+
+    def older(plan, client, sums):
+        content = real(plan, client, sums)
+        if client == "south":
+            content["about"]["version"] = "0.0.9"
+        return content
+
+    monkeypatch.setattr(flower_client.messages, "hello_answer", older)
+    train(grid, run, notes)
+    assert "it runs fova 0.0.9, but the server fova " in notes
+    assert set(run.metrics()[0]["clients"]) == {"east", "north"}
+
+
+def test_a_client_refuses_a_server_of_another_version(grid, tmp_path, monkeypatch):
+    server = Server(grid, new_run(tmp_path), notes := Notes(), lambda seconds: None)
+    monkeypatch.setattr(flower_client.messages, "__version__", "9.9.9")
+    monkeypatch.setattr("fova.network.plan.__version__", "9.9.9")
+    server.plan = server.plan.__class__(**server.plan.__dict__ | {"version": "0.0.1"})
+    monkeypatch.setattr(
+        flower_server.messages,
+        "hello",
+        lambda plan, real=flower_server.messages.hello: versioned(real(plan), "0.0.1"),
+    )
+    assert server._gather() == {}
+    assert "The server runs fova 0.0.1, but this client has fova 9.9.9" in notes
+
+
+def versioned(content, version):
+    content["about"]["version"] = version
+    return content
+
+
+def test_a_client_with_other_dimensions_is_told_before_any_training(grid, tmp_path):
+    save_npz(tmp_path / "wide.npz", make_transitions(9))
+    run = new_run(tmp_path, min_clients=3, observation=5)
+    notes = Notes()
+
+    class Enough(Exception):
+        pass
+
+    def stop(seconds):
+        raise Enough
+
+    with pytest.raises(Enough):
+        train(grid, run, notes, stop)
+    assert "has 3 observation and 2 action columns, but the server trains on 5 observation" in notes
+    assert not any("parameters" in message.content for _, _, message in grid.log)
+    journal = (tmp_path / "clients" / "east" / "journal.jsonl").read_text()
+    assert "3 observation and 2 action columns" in journal, "the client's own people read it, too"
+
+
+def test_what_is_wrong_with_a_row_stays_with_the_client(grid, ward_files, tmp_path):
+    data = make_transitions(0)
+    data.actions[5, 1] = 1.734
+    save_npz(ward_files["east"], data)
+    run, notes = new_run(tmp_path, settings(rounds=1), min_clients=2), Notes()
+    train(grid, run, notes)
+    assert "its own journal says why" in notes
+    assert not any("1.734" in note or "row 5" in note for note in notes.said)
+    assert "row 5 holds 1.734" in (tmp_path / "clients" / "east" / "journal.jsonl").read_text()
+
+
+def test_two_clients_of_one_name_and_a_name_of_somebody_elses_key_are_refused(grid, ward_files, tmp_path):
+    grid.nodes[200] = dict(grid.nodes[100])
+    grid.registered = {101: "west"}
+    run, notes = new_run(tmp_path, settings(rounds=1), min_clients=2), Notes()
+    train(grid, run, notes)
+    assert "another client is called 'east'" in notes
+    assert "calls itself 'north', but its key is registered for 'west'" in notes
+    assert set(run.metrics()[0]["clients"]) == {"east", "south"}
+
+
+def test_a_late_joiner_takes_part_from_the_next_round(grid, tmp_path):
+    late = grid.nodes.pop(102)
+    run = new_run(tmp_path, min_clients=2)
+
+    class Arrival(Notes):
+        def round(self, entry):
+            grid.nodes[102] = late
+
+    train(grid, run, Arrival())
+    assert [len(entry["clients"]) for entry in run.metrics()] == [2, 3, 3]
+
+
+def test_a_newcomer_that_never_says_who_it_is_holds_nobody_up(grid, tmp_path):
+    grid.silent.add(102)
+    run, notes = new_run(tmp_path, min_clients=2), Notes()
+    train(grid, run, notes)
+    assert "not admitted, node 102: it does not say who it is" in notes
+    asked = [node for direction, node, _ in grid.log if direction == "down" and node == 102]
+    assert len(asked) == 1, "not again in every round"
+
+
+def test_the_server_waits_for_enough_clients(grid, tmp_path):
+    late = grid.nodes.pop(102)
+    run, notes = new_run(tmp_path, settings(rounds=1)), Notes()
+    train(grid, run, notes, lambda seconds: grid.nodes.update({102: late}))
+    assert "waiting for clients: 2 of 3" in notes
+    assert len(run.metrics()[0]["clients"]) == 3
+
+
+# --- Faults -----------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_never_answers_is_left_out_and_its_lost_round_is_forgotten(grid, ward_files, tmp_path):
+    """As in a simulation, where a client that did not take part stays as it was."""
+    run = new_run(tmp_path, settings(rounds=3), min_clients=2)
+    state = tmp_path / "clients" / "north" / run.read_json("server.json")["run_id"]
+
+    class Sleepy(Notes):
+        def round(self, entry):
+            if entry["round"] == 1:
+                grid.silent.add(101)  # it will train round 2, and nobody will hear of it
+            if entry["round"] == 2:
+                grid.silent.clear()
+                numbers = [path.stem for path in checkpoints(state)]
+                assert numbers == ["round-000001", "round-000002"]
+
+    train(grid, run, Sleepy())
+    assert run.metrics()[1]["missing"] == ["north"]
+    assert [path.stem for path in checkpoints(state)] == ["round-000001", "round-000003"]
+    assert run.read_json("participation.json")["north"] == {"counted": 2, "missing": 1}
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("moment", ["before the checkpoint", "after the checkpoint"])
+def test_a_killed_server_resumes_with_the_same_result_and_counts_no_round_twice(
+    grid, ward_files, tmp_path, monkeypatch, moment
+):
+    config = settings(rounds=4)
+    run = new_run(tmp_path, config)
+    save = flower_server.save_checkpoint
+
+    def killed(directory, state):
+        if state.round == 3:
+            if moment == "after the checkpoint":
+                save(directory, state)
+            raise Killed
+        return save(directory, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flower_server, "save_checkpoint", killed)
+        with pytest.raises(Killed):
+            train(grid, run)
+    state = train(grid, run)
+    assert [entry["round"] for entry in run.metrics()] == [1, 2, 3, 4]
+    expected, _ = simulated(ward_files, config)
+    assert_close(state.broadcast, expected.broadcast)
+
+
+def test_a_killed_client_goes_on_from_its_disk(grid, ward_files, tmp_path, monkeypatch):
+    """Killed after training and before its answer is out: Flower reports an error, the rest goes on."""
+    run = new_run(tmp_path, settings(rounds=3), min_clients=2)
+    answer = flower_client.messages.round_answer
+
+    def killed(plan, number, client, sent):
+        if (number, client) == (1, "south"):
+            raise MemoryError("killed")
+        return answer(plan, number, client, sent)
+
+    monkeypatch.setattr(flower_client.messages, "round_answer", killed)
+    train(grid, run)
+    assert [sorted(entry["clients"]) for entry in run.metrics()] == [[*NAMES], ["east", "north"], [*NAMES]]
+
+
+def no_space(*arguments):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_at_a_client_leaves_it_out_and_named(grid, tmp_path, monkeypatch):
+    run = new_run(tmp_path, settings(rounds=2), min_clients=2)
+    save = flower_client.save_checkpoint
+
+    def full(directory, state):
+        return no_space() if directory.parent.name == "east" and state.round == 1 else save(directory, state)
+
+    monkeypatch.setattr(flower_client, "save_checkpoint", full)
+    train(grid, run)
+    first, second = run.metrics()
+    assert "No space left" in first["rejected_because"]["east"]
+    assert set(second["clients"]) == set(NAMES)
+
+
+def test_a_full_disk_at_the_server_stops_it_and_it_goes_on_later(grid, ward_files, tmp_path, monkeypatch):
+    config = settings(rounds=3)
+    run = new_run(tmp_path, config)
+    with monkeypatch.context() as patch:
+        patch.setattr("fova.run.checkpoint.write_atomically", no_space)
+        patch.setattr(flower_client, "save_checkpoint", lambda *arguments: None)
+        with pytest.raises(OSError, match="No space"):
+            train(grid, run)
+    state = train(grid, run)
+    expected, _ = simulated(ward_files, config)
+    assert_close(state.broadcast, expected.broadcast)
+
+
+# --- Settings ---------------------------------------------------------------------------------------------
+
+
+def test_settings_without_meaning_are_refused_before_a_directory_is_made(tmp_path):
+    for network, words in (
+        ({"min_clients": 0}, "min_clients"),
+        ({"deadline": 0.0}, "deadline"),
+        ({"observation": None}, "--observation"),
+    ):
+        with pytest.raises(FovaError, match=words):
+            new_run(tmp_path, **network)
+    for config, words in (
+        (settings(mode="local"), "federated"),
+        (settings("fedora", local_steps=3), "multiple of 2"),
+    ):
+        with pytest.raises(FovaError, match=words):
+            new_run(tmp_path, config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_node_that_is_no_fova_client_says_what_is_missing(tmp_path):
+    with pytest.raises(FovaError, match="name, data and state"):
+        flower_client.ClientConfig.of({"partition-id": 3})
+
+
+def test_secret_keys_are_secret():
+    keys = {json.dumps(jax.random.key_data(flower_client.secret_key()).tolist()) for _ in range(4)}
+    assert len(keys) == 4

@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from fova.algorithms import configure
+from fova.errors import FovaError
+from fova.federation.simulation import Simulation
+from fova.networks import Shapes
+from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from tiny import make_transitions
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    algorithm = configure("fova", hidden=(4,), batch_size=4)
+    return Simulation(algorithm, {"a": make_transitions(0)}, Shapes(3, 2), local_steps=1).start()
+
+
+def test_the_newest_is_loaded_and_two_are_kept(tmp_path, fresh):
+    assert load_checkpoint(tmp_path, fresh) is None
+    for number in (1, 2, 3):
+        save_checkpoint(tmp_path, fresh._replace(round=number))
+    assert [path.name for path in checkpoints(tmp_path)] == ["round-000002.safetensors", "round-000003.safetensors"]
+    state = load_checkpoint(tmp_path, fresh)
+    assert state.round == 3
+    np.testing.assert_array_equal(state.broadcast.actor.net.last.weight, fresh.broadcast.actor.net.last.weight)
+
+
+def test_every_part_comes_back_with_its_shape_scalars_included(tmp_path, fresh):
+    state = fresh._replace(broadcast={"net": np.arange(6.0).reshape(2, 3).T, "scale": np.float32(7)})
+    save_checkpoint(tmp_path, state)
+    restored = load_checkpoint(tmp_path, state).broadcast
+    assert np.shape(restored["scale"]) == ()
+    assert restored["scale"] == 7
+    np.testing.assert_array_equal(restored["net"], state.broadcast["net"])
+
+
+@pytest.mark.parametrize("damage", ["cut short", "one byte changed", "not a checkpoint", "empty"])
+def test_a_corrupt_checkpoint_is_named_and_the_older_one_offered(tmp_path, fresh, damage):
+    save_checkpoint(tmp_path, fresh._replace(round=1))
+    path = save_checkpoint(tmp_path, fresh._replace(round=2))
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 0xFF
+    path.write_bytes(
+        {
+            "cut short": bytes(content[:-100]),
+            "one byte changed": bytes(content),
+            "not a checkpoint": b"hello",
+            "empty": b"",
+        }[damage]
+    )
+    with pytest.raises(FovaError, match=r"round-000002.*\n.*round-000001"):
+        load_checkpoint(tmp_path, fresh)
+    assert len(checkpoints(tmp_path)) == 2, "nothing is deleted"
+
+
+def test_a_checkpoint_of_another_shape_is_refused(tmp_path, fresh):
+    save_checkpoint(tmp_path, fresh)
+    wider = configure("fova", hidden=(5,), batch_size=4)
+    other = Simulation(wider, {"a": make_transitions(0)}, Shapes(3, 2), local_steps=1).start()
+    with pytest.raises(FovaError, match="does not fit"):
+        load_checkpoint(tmp_path, other)
