@@ -54,8 +54,8 @@ def final_score(
     `before` may change the first state.
     """
     runtime.prepare()
-    frame = Normaliser.identity(members.shapes.observation)  # a private run has no other
-    simulation = Simulation(algorithm, members.prepared(frame), members.shapes, **options)
+    frame = Normaliser.identity(members.space.observation)  # a private run has no other
+    simulation = Simulation(algorithm, members.prepared(frame), members.space, **options)
     state, reports = before(simulation.start()), []
     for _ in range(rounds):
         try:
@@ -66,10 +66,8 @@ def final_score(
         reports.append(report)
     policy = from_actor(
         jax.tree.map(jax.device_get, state.broadcast.actor),
-        frame.mean,
-        frame.std,
-        members.action_low,
-        members.action_high,
+        frame,
+        members.space,
     )
     return play({"server": policy}, TASK, EPISODES)["server"].score, reports
 

@@ -21,7 +21,7 @@ FEW, ROUNDS = 1000, 3  # larger federations are timed for one round
 def measure(clients: int, rows: int, width: int, steps: int, cohort: int) -> dict[str, Any]:
     """Rounds of one federation. Its clients share one made-up dataset, so the memory that grows is fova's own."""
     import jax
-    from step_speed import SHAPES, made_up
+    from step_speed import SPACE, made_up
 
     from fova import algorithms
     from fova.federation.simulation import Simulation
@@ -32,7 +32,7 @@ def measure(clients: int, rows: int, width: int, steps: int, cohort: int) -> dic
     simulation = Simulation(
         algorithms.configure("fova", hidden=(width, width), batch_size=128),
         {f"client-{i}": data for i in range(clients)},
-        SHAPES,
+        SPACE,
         local_steps=steps,
         cohort=cohort,
     )

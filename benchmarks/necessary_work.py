@@ -7,7 +7,7 @@ of the first layer for each candidate again, activations, normalisation, the opt
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fova.networks import Shapes
+from fova.spaces import Space
 
 TWINS = 2
 
@@ -46,10 +46,10 @@ class Net:
         return [Product(copies, rows, columns, inner) for inner, columns in self.layers[1:]]
 
 
-def fova_step(shapes: Shapes, hidden: tuple[int, ...], batch: int, vote: bool = True) -> list[Product]:
+def fova_step(space: Space, hidden: tuple[int, ...], batch: int, vote: bool = True) -> list[Product]:
     """The products of one step of one client, with the conservative term of the paper's text."""
-    actor = Net((shapes.observation, *hidden, 2 * shapes.action))
-    critic = Net((sum(shapes), *hidden, 1))
+    actor = Net((space.observation, *hidden, 2 * space.action.size))
+    critic = Net((space.observation + space.action.size, *hidden, 1))
     candidates_next = 3 if vote else 1
     global_states = 2 * batch if vote else batch  # without the vote nobody asks pibar about s'
     return [
@@ -59,23 +59,23 @@ def fova_step(shapes: Shapes, hidden: tuple[int, ...], batch: int, vote: bool = 
         *actor.weight_gradients(batch),
         *actor.input_gradients(batch),
         # the slow critics at s'
-        *scored(critic, shapes, batch, candidates_next),
+        *scored(critic, space, batch, candidates_next),
         # the critics at s: the data's action, the client's own and the global one, which w needs in any case
-        *scored(critic, shapes, batch, 3),
+        *scored(critic, space, batch, 3),
         # their gradient has two rows a state: the data's action and the voted one
         *critic.weight_gradients(2 * batch, TWINS),
         *critic.input_gradients(2 * batch, TWINS),
         # the gradient of Q with respect to the client's own action
         *critic.input_gradients(batch, TWINS),
-        Product(TWINS, batch, hidden[0], shapes.action),
+        Product(TWINS, batch, hidden[0], space.action.size),
     ]
 
 
-def scored(critic: Net, shapes: Shapes, batch: int, candidates: int) -> list[Product]:
+def scored(critic: Net, space: Space, batch: int, candidates: int) -> list[Product]:
     """Q of several actions per state: the state's part of the first layer is needed once."""
     return [
-        Product(TWINS, batch, shapes.observation, critic.widths[1]),
-        Product(TWINS, candidates * batch, shapes.action, critic.widths[1]),
+        Product(TWINS, batch, space.observation, critic.widths[1]),
+        Product(TWINS, candidates * batch, space.action.size, critic.widths[1]),
         *critic.forward(candidates * batch, TWINS)[1:],
     ]
 

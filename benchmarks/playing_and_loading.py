@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from step_speed import made_up
 from turns import Timer, now, ratios, seconds_of, spread, take_turns
 
 from fova import algorithms
+from fova.data.normalise import Normaliser
 from fova.data.npz import save_npz
 from fova.data.sources import load
 from fova.evaluation.rollouts import play
-from fova.networks import Shapes
 from fova.policy import Policy, from_actor
 from fova.tasks import registry
 from fova.tasks.registry import Task
@@ -40,13 +39,8 @@ def playing(task_name: str, turns: int) -> dict[str, Any]:
 
 def untrained(task: Task, seed: int) -> Policy:
     """A policy of the default size that has learned nothing."""
-    environment = task.make()
-    space, actions = environment.observation_space, environment.action_space
-    shapes = Shapes(space.shape[0], actions.shape[0])
-    environment.close()
-    actor = algorithms.configure("fova").init(jax.random.key(seed), shapes).actor
-    zeros, ones = np.zeros(shapes.observation, np.float32), np.ones(shapes.observation, np.float32)
-    return from_actor(actor, zeros, ones, actions.low, actions.high, task=task.name)
+    actor = algorithms.configure("fova").init(jax.random.key(seed), task.space).actor
+    return from_actor(actor, Normaliser.identity(task.space.observation), task.space, task=task.name)
 
 
 def plain_loop(task: Task, policy: Policy) -> Timer:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from fova.algorithms.base import Batch, Broadcast, Data, Submission, replace
 from fova.federation.aggregation import AGGREGATIONS
 from fova.federation.simulation import State
-from fova.networks import Shapes
+from fova.spaces import Space
 
 CLIENTS, SIZE, ROUNDS, LOCAL_STEPS, HIDDEN = 5, 2000, 12, 40, (64, 64)
 AGGREGATORS = ("uniform", "median", "trimmed-mean", "krum")
@@ -70,8 +70,8 @@ class WithPoison:
     def stride(self) -> int:
         return self.inner.stride
 
-    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Member:
-        return Member(self.inner.init(key, shapes), jnp.zeros((), jnp.int32))
+    def init(self, key: PRNGKeyArray, space: Space) -> Member:
+        return Member(self.inner.init(key, space), jnp.zeros((), jnp.int32))
 
     def receive(self, member: Member, broadcast: Broadcast) -> Member:
         return Member(self.inner.receive(member.honest, broadcast), member.attack)
@@ -85,7 +85,7 @@ class WithPoison:
             _, submission = self.inner.submit(member.honest, broadcast.honest, data)
             return member, submission
         honest, submission = self.inner.submit(member.honest, broadcast, data)
-        _, strange = self.inner.submit(self.inner.init(jax.random.key(99), data.shapes), broadcast, data)
+        _, strange = self.inner.submit(self.inner.init(jax.random.key(99), data.space), broadcast, data)
         lies = [partial(moved_by, factor) for factor in FACTORS.values()]
         lies += [lambda *_: strange.parameters, nothing_but_nan]
         parameters = jax.lax.switch(member.attack, lies, submission.parameters, broadcast)

@@ -15,9 +15,9 @@ from fova.algorithms import configure
 from fova.data.transitions import Episode, Transitions, from_episodes
 from fova.federation.simulation import Simulation
 from fova.machine import runtime
-from fova.networks import Shapes
+from fova.spaces import Space
 
-SHAPES, CLIENTS, SEEDS, REPEATS = Shapes(11, 3), 4, 3, 3
+SPACE, CLIENTS, SEEDS, REPEATS = Space.unit(11, 3), 4, 3, 3
 SETTINGS = [("fed-td3bc", (128, 128), 128, 40), ("fova", (128, 128), 128, 10)]
 
 
@@ -26,8 +26,8 @@ def made_up_rows(rows: int = 5000) -> Transitions:
     return from_episodes(
         [
             Episode(
-                rng.normal(size=(rows + 1, SHAPES.observation)).astype(np.float32),
-                rng.uniform(-1, 1, size=(rows, SHAPES.action)).astype(np.float32),
+                rng.normal(size=(rows + 1, SPACE.observation)).astype(np.float32),
+                rng.uniform(-1, 1, size=(rows, SPACE.action)).astype(np.float32),
                 rng.normal(size=rows).astype(np.float32),
                 terminated=False,
             )
@@ -40,7 +40,7 @@ def seconds_of_a_round(name: str, hidden: tuple[int, ...], batch: int, steps: in
     data = made_up_rows()
     algorithm = configure(name, hidden=hidden, batch_size=batch)
     federation = {f"client-{i}": data for i in range(clients)}
-    simulation = Simulation(algorithm, federation, SHAPES, local_steps=steps, together=False)
+    simulation = Simulation(algorithm, federation, SPACE, local_steps=steps, together=False)
     state, taken = simulation.start(), []
     for _ in range(REPEATS + 1):
         began = time.process_time()

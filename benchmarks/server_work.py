@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from step_speed import PAPER, SHAPES, SMALL, Setting
+from step_speed import PAPER, SMALL, SPACE, Setting
 from turns import seconds_of, spread, take_turns
 
 from fova import algorithms
@@ -26,7 +26,7 @@ def server_work(turns: int) -> dict[str, Any]:
 
 def _one(setting: Setting, turns: int) -> dict[str, Any]:
     algorithm = algorithms.configure("fova", **setting.sizes)
-    learner = algorithm.init(jax.random.key(0), SHAPES)
+    learner = algorithm.init(jax.random.key(0), SPACE)
     broadcast = Broadcast(learner.actor, learner.critic)
     parameters = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], TOGETHER, axis=0), broadcast)
     submissions = Submission(parameters, jnp.zeros(TOGETHER), {})

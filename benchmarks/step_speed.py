@@ -20,9 +20,9 @@ from fova import algorithms
 from fova.algorithms.base import Broadcast, unpack
 from fova.data.transitions import Episode, Transitions, from_episodes
 from fova.federation.simulation import Simulation
-from fova.networks import Shapes
+from fova.spaces import Space
 
-SHAPES = Shapes(observation=17, action=6)  # HalfCheetah's
+SPACE = Space.unit(17, 6)  # HalfCheetah's
 CLIENTS, ROWS = 4, 5000
 REPEATS = 20  # of the bare products in a turn, to last about as long as the steps they are compared with
 
@@ -43,14 +43,14 @@ PAPER = Setting("3x256, batch 256", (256, 256, 256), 256, steps=40)
 SMALL = Setting("2x128, batch 128", (128, 128), 128, steps=100)
 
 
-def made_up(rows: int, seed: int, shapes: Shapes = SHAPES) -> Transitions:
+def made_up(rows: int, seed: int, space: Space = SPACE) -> Transitions:
     """Random transitions: what they hold does not change how long a step takes."""
     rng = np.random.default_rng(seed)
     return from_episodes(
         [
             Episode(
-                observations=rng.normal(size=(rows + 1, shapes.observation)).astype(np.float32),
-                actions=rng.uniform(-1, 1, (rows, shapes.action)).astype(np.float32),
+                observations=rng.normal(size=(rows + 1, space.observation)).astype(np.float32),
+                actions=rng.uniform(-1, 1, (rows, space.action.size)).astype(np.float32),
                 rewards=rng.normal(size=rows).astype(np.float32),
                 terminated=False,
             )
@@ -63,7 +63,7 @@ def round_timer(setting: Setting, algorithm: str = "fova", **settings: Any) -> T
     simulation = Simulation(
         algorithms.configure(algorithm, **setting.sizes, **settings),
         {f"client-{i}": made_up(ROWS, i) for i in range(CLIENTS)},
-        SHAPES,
+        SPACE,
         local_steps=setting.steps,
     )
     state = simulation.start()
@@ -82,21 +82,21 @@ def working_memory(setting: Setting, **settings: Any) -> float:
     """Megabytes that the compiled step of all clients needs beyond what it is given and gives back."""
     algorithm = algorithms.configure("fova", **setting.sizes, **settings)
     keys = jax.random.split(jax.random.key(0), CLIENTS)
-    learners = jax.eval_shape(jax.vmap(lambda key: algorithm.init(key, SHAPES)), keys)
-    one = jax.eval_shape(lambda key: algorithm.init(key, SHAPES), keys[0])
-    rows = jax.ShapeDtypeStruct((CLIENTS, setting.batch, pack_width(SHAPES)), jnp.float32)
+    learners = jax.eval_shape(jax.vmap(lambda key: algorithm.init(key, SPACE)), keys)
+    one = jax.eval_shape(lambda key: algorithm.init(key, SPACE), keys[0])
+    rows = jax.ShapeDtypeStruct((CLIENTS, setting.batch, pack_width(SPACE)), jnp.float32)
 
     def step(learner: Any, broadcast: Any, rows: Any, key: Any) -> Any:
-        return algorithm.step(learner, broadcast, unpack(rows, SHAPES), key)
+        return algorithm.step(learner, broadcast, unpack(rows, SPACE), key)
 
     broadcast = Broadcast(one.actor, one.critic)
     compiled = jax.jit(jax.vmap(step, (0, None, 0, 0))).lower(learners, broadcast, rows, keys).compile()
     return float(f"{compiled.memory_analysis().temp_size_in_bytes / 1e6:.4g}")
 
 
-def pack_width(shapes: Shapes) -> int:
+def pack_width(space: Space) -> int:
     """Columns of a packed row: s, a, r, s', a', terminal, whether there is an a'."""
-    return 2 * sum(shapes) + 3
+    return 2 * (space.observation + space.action.size) + 3
 
 
 # --- The machine's own products ---
@@ -144,7 +144,7 @@ def torch_timer(interpreter: str | None, setting: Setting) -> Iterator[dict[str,
     if interpreter is None:
         yield {}
         return
-    sizes = (*SHAPES, setting.hidden[0], len(setting.hidden), setting.batch, CLIENTS)
+    sizes = (*SPACE, setting.hidden[0], len(setting.hidden), setting.batch, CLIENTS)
     script = Path(__file__).with_name("torch_step.py")
     with subprocess.Popen(
         [interpreter, str(script), *map(str, sizes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -168,8 +168,8 @@ def torch_timer(interpreter: str | None, setting: Setting) -> Iterator[dict[str,
 
 def fova_against_the_machine(setting: Setting, turns: int, interpreter: str | None) -> dict[str, Any]:
     """The share of the products' own rate that the step reaches, what the vote costs, and plain PyTorch."""
-    needed = fova_step(SHAPES, setting.hidden, setting.batch)
-    without = fova_step(SHAPES, setting.hidden, setting.batch, vote=False)
+    needed = fova_step(SPACE, setting.hidden, setting.batch)
+    without = fova_step(SPACE, setting.hidden, setting.batch, vote=False)
     with torch_timer(interpreter, setting) as torch:
         seconds = take_turns(
             {

@@ -12,7 +12,6 @@ from fova.networks import (
     LayerNorm,
     Linear,
     Point,
-    Shapes,
     Squashed,
     TwinCritic,
     distance,
@@ -21,7 +20,7 @@ from fova.networks import (
     polyak,
 )
 
-SHAPES = Shapes(3, 2)
+SPACE = Space.unit(3, 2)
 
 
 def column(*values):
@@ -124,14 +123,14 @@ def test_initialisations():
 
 @pytest.mark.parametrize("kind", ["clipped", "squashed", "deterministic"])
 def test_actors_give_bounded_actions_of_the_right_shape(kind):
-    actor = make_actor(jax.random.key(0), SHAPES, kind, (8, 8))
+    actor = make_actor(jax.random.key(0), SPACE, kind, (8, 8))
     action = actor(jnp.ones((5, 3)) * 1e3).mode()
     assert action.shape == (5, 2)
     assert float(jnp.abs(action).max()) <= 1.0
 
 
 def test_log_std_is_held_in_its_range():
-    actor = make_actor(jax.random.key(0), SHAPES, "clipped", (8,))
+    actor = make_actor(jax.random.key(0), SPACE, "clipped", (8,))
     assert isinstance(actor, GaussianActor)
     wild = jax.tree.map(lambda leaf: leaf * 1e4, actor)
     log_std = wild(jnp.ones((4, 3))).log_std
@@ -140,7 +139,7 @@ def test_log_std_is_held_in_its_range():
 
 
 def test_twin_critics_score_a_stack_as_they_score_each():
-    critic = TwinCritic(jax.random.key(0), SHAPES, (8, 8))
+    critic = TwinCritic(jax.random.key(0), SPACE, (8, 8))
     states, actions = jnp.ones((5, 3)), jax.random.normal(jax.random.key(1), (4, 5, 2))
     stacked = critic(states, actions)
     assert stacked.shape == (2, 4, 5)
@@ -153,7 +152,7 @@ def test_twin_critics_score_a_stack_as_they_score_each():
 
 
 def test_a_kept_forward_pass_gives_the_same_values_and_gradients_without_a_product():
-    critic = TwinCritic(jax.random.key(0), SHAPES, (8, 8))
+    critic = TwinCritic(jax.random.key(0), SPACE, (8, 8))
     states, actions = jnp.ones((5, 3)), jax.random.normal(jax.random.key(1), (4, 5, 2))
     kept = critic.keep(states, actions)
     # The first critic's gradient is wanted at the third candidate, the second's at the first.

@@ -3,19 +3,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fova.data.normalise import client_sums, combine
+from fova.data.normalise import Normaliser, client_sums, combine
 from fova.errors import FovaError
-from fova.networks import Shapes, make_actor
+from fova.networks import make_actor
 from fova.policy import from_actor, load_policy, stack
+from fova.spaces import Box, Space
 
 MEAN, STD = np.array([1.0, -2.0, 0.0], np.float32), np.array([2.0, 0.5, 1.0], np.float32)
 LOW, HIGH = np.array([-1.0, 0.0], np.float32), np.array([3.0, 10.0], np.float32)
+SPACE = Space(3, Box.of(2, LOW, HIGH))
 OBSERVATIONS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 
 
 def make(kind="clipped", layer_norm=True, seed=0):
-    actor = make_actor(jax.random.key(seed), Shapes(3, 2), kind, (8, 7), layer_norm, "fan_in")
-    return actor, from_actor(actor, MEAN, STD, LOW, HIGH, task="somewhere")
+    actor = make_actor(jax.random.key(seed), Space.unit(3, 2), kind, (8, 7), layer_norm, "fan_in")
+    return actor, from_actor(actor, Normaliser(MEAN, STD), SPACE, task="somewhere")
 
 
 @pytest.mark.parametrize("kind", ["clipped", "squashed", "deterministic"])
@@ -30,7 +32,7 @@ def test_a_saved_policy_sees_a_column_of_tiny_scale_as_the_actor_did(tmp_path):
     raw = OBSERVATIONS * np.float32([1.0, 1e-6, 0.0]) + np.float32([0.0, 3e-6, 5.0])
     normaliser = combine([client_sums(raw)])
     actor, _ = make()
-    from_actor(actor, normaliser.mean, normaliser.std, LOW, HIGH).save(tmp_path / "policy.safetensors")
+    from_actor(actor, normaliser, SPACE).save(tmp_path / "policy.safetensors")
     seen = normaliser(raw)
     np.testing.assert_allclose(seen.std(axis=0), [1, 1, 0], atol=1e-5)
     inner = np.asarray(actor(jnp.asarray(seen)).mode())

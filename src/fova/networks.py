@@ -6,12 +6,14 @@ same pytree with a leading axis, so averaging is a tree map and running a stack 
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from fova.spaces import Space
 
 T = TypeVar("T")
 Initialisation = Literal["orthogonal", "fan_in"]
@@ -23,13 +25,6 @@ LOG_STD_RANGE = (-5.0, 2.0)
 # The largest |action| whose tanh-inverse is taken: beyond it float32 has no finite answer.
 SATURATED = 1.0 - 1e-6
 LOG_SQRT_2PI = 0.9189385332046727
-
-
-class Shapes(NamedTuple):
-    """The two numbers that fix every network's first and last layer."""
-
-    observation: int
-    action: int
 
 
 # --- Layers -----------------------------------------------------------------------------------------------
@@ -292,15 +287,15 @@ Actor = GaussianActor | DeterministicActor
 
 def make_actor(
     key: PRNGKeyArray,
-    shapes: Shapes,
+    space: Space,
     kind: ActorKind,
     hidden: Sequence[int],
     layer_norm: bool = False,
     initialisation: Initialisation = "orthogonal",
 ) -> Actor:
     """An actor of the wanted kind. With orthogonal weights it starts with nearly the same action in every state."""
-    outputs = shapes.action if kind == "deterministic" else 2 * shapes.action
-    net = MLP(key, shapes.observation, hidden, outputs, layer_norm, initialisation, last_gain=0.01)
+    outputs = space.action.size if kind == "deterministic" else 2 * space.action.size
+    net = MLP(key, space.observation, hidden, outputs, layer_norm, initialisation, last_gain=0.01)
     return DeterministicActor(net) if kind == "deterministic" else GaussianActor(net, kind)
 
 
@@ -312,13 +307,13 @@ class TwinCritic(eqx.Module):
     def __init__(
         self,
         key: PRNGKeyArray,
-        shapes: Shapes,
+        space: Space,
         hidden: Sequence[int],
         layer_norm: bool = True,
         initialisation: Initialisation = "orthogonal",
     ) -> None:
         def one(member_key: PRNGKeyArray) -> MLP:
-            return MLP(member_key, sum(shapes), hidden, 1, layer_norm, initialisation)
+            return MLP(member_key, space.observation + space.action.size, hidden, 1, layer_norm, initialisation)
 
         self.net = jax.vmap(one)(jax.random.split(key, 2))
 

@@ -7,7 +7,7 @@ action bounds, and `NAME.json` which says what they are. No training library is 
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,9 +16,21 @@ from safetensors.numpy import load_file, save
 
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
+from fova.spaces import Space
 
 Floats = NDArray[np.floating[Any]]
 Kind = Literal["clipped", "squashed", "deterministic"]
+
+
+class Normalised(Protocol):
+    """The frame of observations: `fova.data.normalise.Normaliser`."""
+
+    @property
+    def mean(self) -> Floats: ...
+
+    @property
+    def std(self) -> Floats: ...
+
 
 FORMAT = "fova-policy-1"
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -107,21 +119,33 @@ def stack(policies: list[Policy]) -> Policy:
 
 def from_actor(
     actor: Any,
-    observation_mean: Floats,
-    observation_std: Floats,
-    action_low: ArrayLike,
-    action_high: ArrayLike,
+    normaliser: Normalised,
+    space: Space,
     **facts: Any,
 ) -> Policy:
-    """The policy of a trained actor (`fova.networks`), with the frame it was trained in."""
-    size = np.shape(actor.net.last.bias)[-1] // (1 if not hasattr(actor, "kind") else 2)
+    """The policy of a trained actor (`fova.networks`), with the frame it was trained in.
+
+    An actor of any other class is refused: what its outputs mean as actions would have to be guessed.
+    """
+    from fova.networks import DeterministicActor, GaussianActor
+
+    if isinstance(actor, GaussianActor):
+        kind: Kind = actor.kind
+    elif isinstance(actor, DeterministicActor):
+        kind = "deterministic"
+    else:
+        raise FovaError(
+            f"The algorithm's policy is a {type(actor).__name__}, which cannot be saved or played. Return a "
+            "GaussianActor or a DeterministicActor of fova.networks from `policy`."
+        )
+    low, high = space.action.bounds
     weights = _parameters_of(actor.net) | {
-        "observation_mean": np.asarray(observation_mean, np.float32),
-        "observation_std": np.asarray(observation_std, np.float32),
-        "action_low": np.broadcast_to(np.asarray(action_low, np.float32), (size,)).copy(),
-        "action_high": np.broadcast_to(np.asarray(action_high, np.float32), (size,)).copy(),
+        "observation_mean": np.asarray(normaliser.mean, np.float32),
+        "observation_std": np.asarray(normaliser.std, np.float32),
+        "action_low": low,
+        "action_high": high,
     }
-    return Policy(getattr(actor, "kind", "deterministic"), weights, facts)
+    return Policy(kind, weights, facts)
 
 
 def _parameters_of(net: Any) -> dict[str, Floats]:

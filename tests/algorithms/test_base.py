@@ -8,30 +8,30 @@ import pytest
 from fova import algorithms
 from fova.algorithms.base import Batch, Data, adam, descend, pack, unpack, weighted_mean
 from fova.errors import FovaError
-from fova.networks import Shapes
+from fova.spaces import Space
 from tiny import make_transitions
 
-SHAPES = Shapes(3, 2)
+SPACE = Space.unit(3, 2)
 
 
 def test_pack_and_unpack_are_inverse():
     data = make_transitions(0)
     batch = Batch(*(getattr(data, field) for field in Batch._fields))
-    again = unpack(jnp.asarray(pack(batch)), SHAPES)
+    again = unpack(jnp.asarray(pack(batch)), SPACE)
     for before, after in zip(batch, again):
         np.testing.assert_array_equal(before, after)
 
 
 def test_data_never_hands_out_padding():
     rows = jnp.concatenate([jnp.ones((7, 13)), jnp.full((93, 13), jnp.nan)])
-    data = Data(rows, jnp.int32(7), SHAPES)
+    data = Data(rows, jnp.int32(7), SPACE)
     assert np.isfinite(data.sample(jax.random.key(0), 200).rewards).all()
     assert np.isfinite(data.spread(64).rewards).all()
 
 
 def test_spread_covers_the_dataset_evenly():
     rows = jnp.tile(jnp.arange(8.0)[:, None], (1, 13))
-    assert Data(rows, jnp.int32(8), SHAPES).spread(4).rewards.tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert Data(rows, jnp.int32(8), SPACE).spread(4).rewards.tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
 def test_weighted_mean_by_hand():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from algorithms.numpy_fova import as_numpy, log_density, mlp
-from algorithms.test_fova import SHAPES, mixed_batch
+from algorithms.test_fova import SPACE, mixed_batch
 from fova.algorithms import by_name, configure
 from fova.algorithms.base import Broadcast, Data, clip_gradient, pack, replace
 from fova.algorithms.iql import awr_loss, expectile_loss
@@ -17,7 +17,7 @@ TINY = {"hidden": (6, 5)}
 
 def mid_training(algorithm, seed=0):
     """A learner and a broadcast whose networks all differ."""
-    first, second, third = (algorithm.init(key, SHAPES) for key in jax.random.split(jax.random.key(seed), 3))
+    first, second, third = (algorithm.init(key, SPACE) for key in jax.random.split(jax.random.key(seed), 3))
     learner = first if first.critic is None else replace(first, slow_critic=second.critic)
     if hasattr(first.extra, "slow_actor"):
         learner = replace(learner, extra=replace(learner.extra, slow_actor=second.actor))
@@ -111,7 +111,7 @@ def test_policy_delay_is_critic_steps_then_one_actor_step():
 def packed(batch, padding=3):
     rows = pack(type(batch)(*map(np.asarray, batch)))
     rows = np.concatenate([rows, np.full((padding, rows.shape[1]), np.nan, np.float32)])
-    return Data(jnp.asarray(rows), jnp.int32(len(rows) - padding), SHAPES)
+    return Data(jnp.asarray(rows), jnp.int32(len(rows) - padding), SPACE)
 
 
 def test_fedora_fades_where_the_federated_pair_is_better_and_weighs_by_value():
@@ -137,9 +137,9 @@ def test_fedora_without_its_ideas_is_fed_td3bc():
     off = {"optimistic": False, "decay": 1.0, "global_pull": 0.0, "previous_pull": 0.0, "value_weight": 0.0}
     fedora, td3bc = (configure(n, policy_delay=1, **o, **TINY) for n, o in (("fedora", off), ("fed-td3bc", {})))
     batch, key = mixed_batch(3), jax.random.key(5)
-    learner = td3bc.init(jax.random.key(0), SHAPES)
-    richer = replace(learner, extra=fedora.init(jax.random.key(0), SHAPES).extra)
-    broadcast = Broadcast(*(getattr(td3bc.init(jax.random.key(1), SHAPES), part) for part in ("actor", "critic")))
+    learner = td3bc.init(jax.random.key(0), SPACE)
+    richer = replace(learner, extra=fedora.init(jax.random.key(0), SPACE).extra)
+    broadcast = Broadcast(*(getattr(td3bc.init(jax.random.key(1), SPACE), part) for part in ("actor", "critic")))
     plain, _ = step(td3bc, learner, broadcast, batch, key)
     ours, _ = step(fedora, richer, broadcast, batch, key)
     for part in ("actor", "critic", "slow_critic", "actor_moments", "critic_moments"):

@@ -12,7 +12,7 @@ import pytest
 
 from fova.algorithms import configure
 from fova.algorithms.base import Batch, Broadcast, replace
-from fova.networks import Shapes
+from fova.spaces import Space
 
 RECORD = Path(__file__).with_name("d3rlpy_td3bc_steps.npz")
 
@@ -33,7 +33,9 @@ def filled(network, values):
 
 
 def learner_of(algorithm, record, moment):
-    fresh = algorithm.init(jax.random.key(0), Shapes(*(record[n].shape[-1] for n in ("observations", "actions"))))
+    fresh = algorithm.init(
+        jax.random.key(0), Space.unit(*(record[n].shape[-1] for n in ("observations", "actions")))
+    )
     return replace(
         fresh,
         actor=filled(fresh.actor, record[f"{moment}_actor"]),

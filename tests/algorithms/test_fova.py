@@ -37,10 +37,11 @@ from fova.algorithms.fova import (
     vote,
 )
 from fova.federation.simulation import Simulation
-from fova.networks import Shapes, polyak
+from fova.networks import polyak
+from fova.spaces import Space
 from tiny import make_transitions
 
-SHAPES = Shapes(3, 2)
+SPACE = Space.unit(3, 2)
 TINY = {"hidden": (8, 8), "batch_size": 16}
 
 
@@ -140,7 +141,7 @@ VARIANTS = {
 def different_networks(algorithm: Fova, seed: int) -> tuple[Learner, Broadcast]:
     """A learner in mid-training: local, global, slow and remembered networks all differ."""
     keys = jax.random.split(jax.random.key(seed), 4)
-    first, second, third, fourth = (algorithm.init(key, SHAPES) for key in keys)
+    first, second, third, fourth = (algorithm.init(key, SPACE) for key in keys)
 
     def loud(actor):  # a last layer of ordinary size, so that log-densities and actions vary with the state
         last = replace(actor.net.last, weight=actor.net.last.weight * 2, bias=actor.net.last.bias + 0.3)
@@ -255,14 +256,14 @@ def test_vote_off_and_awr_off_is_a_plain_conservative_actor_critic_with_cloning(
 
 def test_continual_pull_starts_when_the_data_changes():
     algorithm = configure("fova", continual=2.0, **TINY)
-    learner = algorithm.init(jax.random.key(0), SHAPES)
+    learner = algorithm.init(jax.random.key(0), SPACE)
     assert float(learner.extra.memory.valid) == 0.0
-    other = algorithm.init(jax.random.key(1), SHAPES)
+    other = algorithm.init(jax.random.key(1), SPACE)
     changed = algorithm.data_changed(replace(learner, critic=other.critic))
     assert float(changed.extra.memory.valid) == 1.0
     jax.tree.map(np.testing.assert_array_equal, changed.extra.memory.critic, other.critic)
     plain = configure("fova", **TINY)
-    untouched = plain.init(jax.random.key(0), SHAPES)
+    untouched = plain.init(jax.random.key(0), SPACE)
     assert plain.data_changed(untouched) is untouched
 
 
@@ -307,7 +308,7 @@ def data_of(rewards, terminals, has_next_action) -> Data:
     columns = (np.zeros((rows, 3)), np.zeros((rows, 2)), np.array(rewards), np.ones((rows, 3)), np.zeros((rows, 2)))
     packed = pack(Batch(*columns, np.array(terminals), np.array(has_next_action)))
     padding = np.full((3, packed.shape[1]), 1e6, np.float32)  # must never count
-    return Data(jnp.asarray(np.concatenate([packed, padding])), jnp.array(rows), SHAPES)
+    return Data(jnp.asarray(np.concatenate([packed, padding])), jnp.array(rows), SPACE)
 
 
 def test_returns_to_go_by_hand():
@@ -351,7 +352,7 @@ def test_auto_settings_are_blind_to_the_unit_of_reward(factor):
             name: with_fields(data, rewards=np.float32(scale) * data.rewards)
             for name, data in ((str(seed), make_transitions(seed, episodes=4, steps=6)) for seed in range(3))
         }
-        simulation = Simulation(algorithm, clients, SHAPES, local_steps=5)
+        simulation = Simulation(algorithm, clients, SPACE, local_steps=5)
         state = simulation.start()
         for _ in range(3):
             state, report = simulation.round(state)
@@ -369,7 +370,7 @@ def test_auto_settings_are_blind_to_the_unit_of_reward(factor):
 def test_the_unit_travels_with_the_parameters_and_only_where_something_needs_it():
     data = data_of(rewards=[1, 2, 4, 1, -1], terminals=[0, 0, 1, 0, 0], has_next_action=[1, 1, 0, 1, 0])
     for algorithm, expected in ((Fova(**TINY), False), (Fova(**TINY, server_weights="value", discount=0.5), True)):
-        learner = algorithm.init(jax.random.key(0), SHAPES)
+        learner = algorithm.init(jax.random.key(0), SPACE)
         first = Broadcast(learner.actor, learner.critic, learner.extra.unit)
         _, submission = algorithm.submit(algorithm.receive(learner, first), first, data)
         assert (submission.parameters.extra is not None) == expected
@@ -384,7 +385,7 @@ def test_the_unit_travels_with_the_parameters_and_only_where_something_needs_it(
 def test_who_saw_no_reward_agrees_with_the_unit_of_the_others():
     data = data_of(rewards=[0, 0, 0], terminals=[0, 0, 1], has_next_action=[1, 1, 0])
     algorithm = configure("fova", **TINY)
-    learner = algorithm.init(jax.random.key(0), SHAPES)
+    learner = algorithm.init(jax.random.key(0), SPACE)
     for heard, expected in ((unit_of(None), 0.0), (unit_of(7.0), np.log(7.0))):
         told = algorithm.receive(learner, Broadcast(learner.actor, learner.critic, heard))
         _, submission = algorithm.submit(told, Broadcast(learner.actor, learner.critic, heard), data)
@@ -395,7 +396,7 @@ def test_who_saw_no_reward_agrees_with_the_unit_of_the_others():
 def test_the_unit_settles_where_one_client_earns_much_more_than_many():
     """The unit decides who counts and who counts decides the unit: iterated, the two must come to rest."""
     algorithm = configure("fova", **TINY)
-    learner = algorithm.init(jax.random.key(0), SHAPES)
+    learner = algorithm.init(jax.random.key(0), SPACE)
     nothing = jax.tree.map(jnp.zeros_like, learner)  # critics that say 0: what the data shows decides
     clients = [data_of([reward] * 5, [0, 0, 0, 0, 1], [1, 1, 1, 1, 0]) for reward in (100.0, 1.0, 1.0, 1.0)]
     data = jax.tree.map(lambda *leaves: jnp.stack(leaves), *clients)

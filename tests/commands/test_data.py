@@ -9,7 +9,7 @@ from fova.commands import main as cli
 from fova.data import sources
 from fova.errors import FovaError
 from fova.machine import runtime
-from fova.networks import Shapes
+from fova.spaces import Space
 from fova.tasks import datasets, registry
 from tiny import make_transitions, npz_arrays, save_npz
 
@@ -130,7 +130,7 @@ class Post(gymnasium.Env):
 def test_train_behaviour_leaves_snapshots_and_levels(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(runtime, "prepare", lambda: None)  # what is compiled goes to the cache that all tests share
     monkeypatch.setattr(registry, "_TASKS", {})
-    registry.register(registry.Task("post", make=Post, shapes=Shapes(1, 1), time_limit=3))
+    registry.register(registry.Task("post", make=Post, space=Space.unit(1, 1), time_limit=3))
     small = "--steps 48 --segment 24 --warmup 24 --environments 2 --chunk 8 --batch 8 --evaluation-episodes 2"
     widths = "--actor-hidden 8 --critic-hidden 8"
     text = said(capsys, "train-behaviour", "post", "--keep", "kept", *small.split(), *widths.split())

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fova.evaluation.rollouts import EVALUATION_SEED, merge, play
-from fova.networks import Shapes
 from fova.policy import Policy
+from fova.spaces import Space
 from fova.tasks import registry
 from fova.tasks.registry import Task
 
@@ -32,7 +32,7 @@ class Countdown:
         self.closed = True
 
 
-TASK = Task("countdown", make=Countdown, shapes=Shapes(1, 1), time_limit=5, random_score=0.0, expert_score=10.0)
+TASK = Task("countdown", make=Countdown, space=Space.unit(1, 1), time_limit=5, random_score=0.0, expert_score=10.0)
 
 
 def constant(value):

@@ -4,7 +4,7 @@ import pytest
 from fova.data.transitions import Episode
 from fova.errors import FovaError
 from fova.federation.clients import ClientSpec, Federation, complete
-from fova.networks import Shapes
+from fova.spaces import Space
 from fova.tasks.registry import Task
 from tiny import make_episode, make_transitions, save_npz
 
@@ -21,7 +21,12 @@ def numbered(quality, first, seed):
 
 
 TASK = Task(
-    "numbers", make=lambda: None, shapes=Shapes(3, 2), time_limit=10, qualities=("good", "bad"), generate=numbered
+    "numbers",
+    make=lambda: None,
+    space=Space.unit(3, 2),
+    time_limit=10,
+    qualities=("good", "bad"),
+    generate=numbered,
 )
 
 

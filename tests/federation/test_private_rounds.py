@@ -13,10 +13,10 @@ from fova.federation import rounds
 from fova.federation.compression import COMPRESSIONS
 from fova.federation.privacy import Privacy
 from fova.federation.simulation import Simulation
-from fova.networks import Shapes
+from fova.spaces import Space
 from tiny import make_transitions
 
-SHAPES = Shapes(observation=3, action=2)
+SPACE = Space.unit(3, 2)
 TINY = configure("fed-bc", hidden=(8,), batch_size=8, actor_lr=1e-3)
 
 
@@ -25,7 +25,7 @@ def federation(clients=5):
 
 
 def run(clients, number=3, algorithm=TINY, **options):
-    simulation = Simulation(algorithm, clients, SHAPES, local_steps=2, **options)
+    simulation = Simulation(algorithm, clients, SPACE, local_steps=2, **options)
     state, reports = simulation.start(), []
     for _ in range(number):
         state, report = simulation.round(state)
@@ -178,7 +178,7 @@ def test_private_clients_are_drawn_one_by_one_and_cohorts_change_nothing():
 def test_a_private_client_that_diverges_is_silent_and_keeps_its_learner():
     clients = federation(3)
     clients["c1"] = dataclasses.replace(clients["c1"], actions=np.full_like(clients["c1"].actions, np.nan))
-    simulation = Simulation(TINY, clients, SHAPES, local_steps=2, privacy=private("client", clients=3))
+    simulation = Simulation(TINY, clients, SPACE, local_steps=2, privacy=private("client", clients=3))
     start = simulation.start()
     before = jax.tree.map(lambda leaf: leaf[1].copy(), start.learners)
     state, report = simulation.round(start)

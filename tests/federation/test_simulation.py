@@ -13,15 +13,15 @@ from fova.errors import FovaError
 from fova.federation import simulation as simulation_module
 from fova.federation.aggregation import AGGREGATIONS, Aggregation
 from fova.federation.simulation import Simulation
-from fova.networks import Shapes
+from fova.spaces import Space
 from tiny import make_transitions
 
-SHAPES = Shapes(3, 2)
+SPACE = Space.unit(3, 2)
 TINY = configure("fova", hidden=(8,), batch_size=8, actor_lr=1e-3)
 
 
 def run(clients, rounds=2, **options):
-    simulation = Simulation(TINY, clients, SHAPES, **{"local_steps": 3, **options})
+    simulation = Simulation(TINY, clients, SPACE, **{"local_steps": 3, **options})
     state = simulation.start()
     reports = []
     for _ in range(rounds):
@@ -44,7 +44,7 @@ def unequal_clients():
 
 
 def test_all_clients_start_from_the_same_networks(unequal_clients):
-    state = Simulation(TINY, unequal_clients, SHAPES, local_steps=1).start()
+    state = Simulation(TINY, unequal_clients, SPACE, local_steps=1).start()
     for leaf in jax.tree.leaves(state.learners):
         np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[:1], leaf.shape))
     first = jax.tree.map(lambda leaf: leaf[0], state.learners)
@@ -140,8 +140,8 @@ def test_order_of_clients_changes_nothing(unequal_clients):
 
 def test_identical_clients_with_identical_batches_equal_one_client():
     data = make_transitions(7)
-    alone = Simulation(TINY, {"a": data}, SHAPES, local_steps=3)
-    together = Simulation(TINY, {"a": data, "b": data, "c": data}, SHAPES, local_steps=3)
+    alone = Simulation(TINY, {"a": data}, SPACE, local_steps=3)
+    together = Simulation(TINY, {"a": data, "b": data, "c": data}, SPACE, local_steps=3)
     together._identities[:] = alone._identities[0]  # the name decides the batches: give all the same
     one, three = alone.start(), together.start()
     for _ in range(2):
@@ -161,7 +161,7 @@ def test_cohorts_change_nothing_but_memory(unequal_clients, cohort):
 
 def test_partial_participation_leaves_the_others_alone():
     clients = {f"c{i}": make_transitions(i) for i in range(6)}
-    simulation = Simulation(TINY, clients, SHAPES, local_steps=2, participation=0.5)
+    simulation = Simulation(TINY, clients, SPACE, local_steps=2, participation=0.5)
     state, seen = simulation.start(), set()
     for _ in range(5):
         before = [leaf.copy() for leaf in jax.tree.leaves(state.learners)]
@@ -175,7 +175,7 @@ def test_partial_participation_leaves_the_others_alone():
 
 
 def test_new_data_keeps_the_clients_and_their_learners(unequal_clients):
-    simulation = Simulation(TINY, unequal_clients, SHAPES, local_steps=2)
+    simulation = Simulation(TINY, unequal_clients, SPACE, local_steps=2)
     state, _ = simulation.round(simulation.start())
     simulation.set_data({name: make_transitions(50 + i) for i, name in enumerate(unequal_clients)})
     state, _ = simulation.round(simulation.data_changed(state))
@@ -192,7 +192,7 @@ def test_a_client_that_diverges_is_rejected_and_named_and_the_rest_goes_on(unequ
         unequal_clients["client-1"], rewards=np.full(len(unequal_clients["client-1"]), np.inf, "f")
     )
     clients = unequal_clients | {"client-1": broken}
-    simulation = Simulation(TINY, clients, SHAPES, local_steps=2)
+    simulation = Simulation(TINY, clients, SPACE, local_steps=2)
     start = simulation.start()
     before = jax.tree.map(lambda leaf: leaf[1].copy(), start.learners)
     state, report = simulation.round(start)
@@ -206,7 +206,7 @@ def test_a_client_that_diverges_is_rejected_and_named_and_the_rest_goes_on(unequ
 
 def test_divergence_of_everybody_says_what_to_do(unequal_clients):
     algorithm = configure("fova", hidden=(8,), batch_size=8, critic_lr=1e30)
-    simulation = Simulation(algorithm, unequal_clients, SHAPES, local_steps=3)
+    simulation = Simulation(algorithm, unequal_clients, SPACE, local_steps=3)
     with pytest.raises(FovaError, match=r"diverged in round 1(.|\n)*--critic-lr"):
         simulation.round(simulation.start())
 
@@ -276,7 +276,7 @@ def test_every_algorithm_learns_a_tiny_task(name):
         )
     common = {"hidden": (32,), "batch_size": 64, "actor_lr": 3e-3, "critic_lr": 3e-3}
     algorithm = configure(name, **common, **LEARNERS[name])
-    simulation = Simulation(algorithm, clients, SHAPES, local_steps=100)
+    simulation = Simulation(algorithm, clients, SPACE, local_steps=100)
     state = simulation.start()
     for _ in range(6):
         state, _ = simulation.round(state)
@@ -297,7 +297,7 @@ def test_fed_bc_learns_what_its_clients_do():
         )
         clients[name] = from_episodes([episode])
     algorithm = configure("fed-bc", hidden=(32,), batch_size=16, actor_lr=3e-3)
-    simulation = Simulation(algorithm, clients, SHAPES, local_steps=20)
+    simulation = Simulation(algorithm, clients, SPACE, local_steps=20)
     state = simulation.start()
     for _ in range(25):
         state, _ = simulation.round(state)

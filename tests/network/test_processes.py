@@ -46,7 +46,7 @@ def simulated(files):
     simulation = Simulation(
         configure("fova", **SETTINGS),
         federation.prepared(federation.normaliser()),
-        federation.shapes,
+        federation.space,
         local_steps=LOCAL_STEPS,
     )
     state = simulation.start()

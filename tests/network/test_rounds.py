@@ -82,7 +82,7 @@ def simulated(files, config):
     simulation = Simulation(
         config.algorithm,
         federation.prepared(federation.normaliser(), config.run.reward_scale),
-        federation.shapes,
+        federation.space,
         local_steps=config.run.local_steps,
         seed=config.run.seed,
         aggregation=AGGREGATIONS[config.run.aggregation],

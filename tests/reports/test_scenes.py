@@ -9,21 +9,22 @@ import jax
 import numpy as np
 import pytest
 
-from fova.networks import Shapes, make_actor
+from fova.data.normalise import Normaliser
+from fova.networks import make_actor
 from fova.policy import from_actor
 from fova.reports import film
 from fova.reports.maze import panels_figure
 from fova.reports.records import read_groups
 from fova.reports.scenes import Scene, scene
+from fova.spaces import Space
 from made_runs import make_run
 
 WARDS = '[{ data = "ward-1.npz" }, { data = "ward-2.npz" }]'
 
 
-def save_policy(run, shapes):
-    actor = make_actor(jax.random.key(0), shapes, "clipped", (8,))
-    zeros, ones = np.zeros(shapes.observation, np.float32), np.ones(shapes.observation, np.float32)
-    from_actor(actor, zeros, ones, -1.0, 1.0).save(run / "policy.safetensors")
+def save_policy(run, space):
+    actor = make_actor(jax.random.key(0), space, "clipped", (8,))
+    from_actor(actor, Normaliser.identity(space.observation), space).save(run / "policy.safetensors")
 
 
 def picture_of(run):
@@ -35,7 +36,7 @@ def picture_of(run):
 
 def test_a_maze_shows_the_best_and_the_worst_data_and_the_policy(tmp_path, monkeypatch):
     run = make_run(tmp_path / "maze")
-    save_policy(run, Shapes(4, 2))
+    save_policy(run, Space.unit(4, 2))
     draw = Mock(wraps=panels_figure)
     monkeypatch.setattr("fova.reports.scenes.panels_figure", draw)
     assert picture_of(run).png.startswith(b"\x89PNG")
@@ -47,7 +48,7 @@ def test_a_maze_shows_the_best_and_the_worst_data_and_the_policy(tmp_path, monke
 
 def test_data_that_has_moved_leaves_the_policy_to_be_drawn(tmp_path):
     run = make_run(tmp_path / "maze", clients=WARDS)
-    save_policy(run, Shapes(4, 2))
+    save_policy(run, Space.unit(4, 2))
     picture = picture_of(run)
     assert isinstance(picture, Scene)
     assert "The clients' data cannot be drawn: " in picture.caption
@@ -65,7 +66,7 @@ def test_no_picture_without_a_policy_or_for_a_task_that_has_none(tmp_path):
 @pytest.fixture
 def hopper(tmp_path):
     run = make_run(tmp_path / "hopper", task="hopper")
-    save_policy(run, Shapes(11, 3))
+    save_policy(run, Space.unit(11, 3))
     return run
 
 

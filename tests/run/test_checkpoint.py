@@ -4,15 +4,15 @@ import pytest
 from fova.algorithms import configure
 from fova.errors import FovaError
 from fova.federation.simulation import Simulation
-from fova.networks import Shapes
 from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from fova.spaces import Space
 from tiny import make_transitions
 
 
 @pytest.fixture(scope="module")
 def fresh():
     algorithm = configure("fova", hidden=(4,), batch_size=4)
-    return Simulation(algorithm, {"a": make_transitions(0)}, Shapes(3, 2), local_steps=1).start()
+    return Simulation(algorithm, {"a": make_transitions(0)}, Space.unit(3, 2), local_steps=1).start()
 
 
 def test_the_newest_is_loaded_and_two_are_kept(tmp_path, fresh):
@@ -56,6 +56,6 @@ def test_a_corrupt_checkpoint_is_named_and_the_older_one_offered(tmp_path, fresh
 def test_a_checkpoint_of_another_shape_is_refused(tmp_path, fresh):
     save_checkpoint(tmp_path, fresh)
     wider = configure("fova", hidden=(5,), batch_size=4)
-    other = Simulation(wider, {"a": make_transitions(0)}, Shapes(3, 2), local_steps=1).start()
+    other = Simulation(wider, {"a": make_transitions(0)}, Space.unit(3, 2), local_steps=1).start()
     with pytest.raises(FovaError, match="does not fit"):
         load_checkpoint(tmp_path, other)

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fova.errors import FovaError
-from fova.networks import Shapes
+from fova.spaces import Space
 from fova.tasks import behaviour, registry
 from fova.tasks.behaviour import (
     Batch,
@@ -34,7 +34,7 @@ from fova.tasks.behaviour import (
 )
 from fova.tasks.behaviour_policy import BehaviourPolicy, read_policy
 
-SHAPES = Shapes(observation=3, action=2)
+SPACE = Space.unit(3, 2)
 SMALL = BehaviourConfig(batch=8, actor_hidden=(6,), critic_hidden=(5, 4), actor_rate=0.01, critic_rate=0.02)
 
 
@@ -85,7 +85,7 @@ def numpy_sample(actor, observations, key):
 def random_learner() -> Learner:
     """A learner with random weights everywhere, a temperature of exp(-0.7) and an Adam that has not begun."""
     rng = np.random.default_rng(3)
-    shapes = jax.eval_shape(lambda: init_learner(SHAPES, SMALL))
+    shapes = jax.eval_shape(lambda: init_learner(SPACE, SMALL))
     zero = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     drawn = jax.tree.map(lambda leaf: rng.normal(0.0, 0.5, leaf.shape).astype(np.float32), shapes)
     return eqx.tree_at(
@@ -261,7 +261,7 @@ def track():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "_register_builtin", lambda: None)
         patch.setattr(registry, "_TASKS", {})
-        registry.register(registry.Task(name="track", make=Track, shapes=Shapes(1, 1), time_limit=20))
+        registry.register(registry.Task(name="track", make=Track, space=Space.unit(1, 1), time_limit=20))
         yield
 
 
@@ -394,7 +394,7 @@ def test_unscaled_actions_are_refused(tmp_path: Path):
         env.action_space = gymnasium.spaces.Box(-2.0, 2.0, (1,))
         return env
 
-    registry.register(registry.Task(name="wide", make=make, shapes=Shapes(1, 1), time_limit=20))
+    registry.register(registry.Task(name="wide", make=make, space=Space.unit(1, 1), time_limit=20))
     with pytest.raises(FovaError, match=r"\[-2, 2\].*RescaleAction"):
         train_behaviour("wide", TRACK, tmp_path)
 

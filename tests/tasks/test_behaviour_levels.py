@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from fova.errors import FovaError
-from fova.networks import Shapes
+from fova.spaces import Space
 from fova.tasks import registry
 from fova.tasks.behaviour import Evaluation
 from fova.tasks.behaviour_levels import choose_levels, keep_levels
@@ -71,7 +71,7 @@ def run(tmp_path: Path, monkeypatch) -> Path:
     """A run whose best evaluation (step 400) was luck: over more episodes step 300 is better."""
     monkeypatch.setattr(registry, "_register_builtin", lambda: None)
     monkeypatch.setattr(registry, "_TASKS", {})
-    registry.register(registry.Task(name="constant", make=Constant, shapes=Shapes(1, 1), time_limit=3))
+    registry.register(registry.Task(name="constant", make=Constant, space=Space.unit(1, 1), time_limit=3))
     run = tmp_path / "run"
     run.mkdir()
     for steps, action in ((100, 0.0), (200, 0.3), (300, 0.9), (400, 0.8)):

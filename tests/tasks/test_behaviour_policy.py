@@ -29,7 +29,7 @@ from fova.tasks.behaviour_policy import (
 
 def fresh_actor(seed: int = 0) -> networks.GaussianActor:
     actor = networks.make_actor(
-        jax.random.key(seed), networks.Shapes(5, 2), "squashed", (16, 16), initialisation="fan_in"
+        jax.random.key(seed), Space.unit(5, 2), "squashed", (16, 16), initialisation="fan_in"
     )
     rng = np.random.default_rng(seed)
     # Larger weights than at the start of training, so that mean and spread clearly depend on the state.

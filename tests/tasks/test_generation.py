@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from fova.errors import FovaError
-from fova.networks import Shapes
+from fova.spaces import Space
 from fova.tasks.behaviour_policy import BehaviourPolicy
 from fova.tasks.generation import episodes
 from fova.tasks.simulators import Stepped
 
-SHAPES = Shapes(observation=3, action=2)
+SPACE = Space.unit(3, 2)
 LIMIT = 12
 
 
@@ -55,7 +55,7 @@ class Constant:
 
 
 def take(count, levels, places=4, first=0, seed=0, **options):
-    made = episodes(levels, Clocks(places, **options), SHAPES, LIMIT, "clock/test", first, seed)
+    made = episodes(levels, Clocks(places, **options), SPACE, LIMIT, "clock/test", first, seed)
     return list(islice(made, count))
 
 
@@ -88,7 +88,7 @@ def test_an_episode_depends_on_nothing_but_its_number_and_the_seed(levels):
 def test_few_episodes_are_played_in_vain_when_it_is_known_how_many_rows_are_wanted(levels):
     def played(rows):
         clocks, have, made = Clocks(places=32), 0, []
-        for episode in episodes(levels, clocks, SHAPES, LIMIT, "clock/test", 0, 0, rows):
+        for episode in episodes(levels, clocks, SPACE, LIMIT, "clock/test", 0, 0, rows):
             made.append(episode)
             have += len(episode)
             if have >= 100:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fova.errors import FovaError
+from fova.spaces import Space
 from fova.tasks import maze2d, registry
 from fova.tasks.maze2d import LARGE, MEDIUM, UMAZE
 
@@ -41,7 +42,7 @@ def test_six_tasks_with_d4rls_scores():
     assert sorted(mazes) == sorted(f"maze2d-{kind}{suffix}" for kind in kinds for suffix in ("", "-dense"))
     task = registry.get("maze2d-large")
     assert task.qualities == ("expert", "noisy", "undirected", "near", "far", "random")
-    assert task.shapes == (4, 2)
+    assert task.space == Space.unit(4, 2)
     assert task.normalised_score(6.7) == 0.0
     assert task.normalised_score(273.99) == 100.0
     dense = registry.get("maze2d-umaze-dense")

@@ -8,7 +8,7 @@ import pytest
 
 from fova.errors import FovaError
 from fova.federation.clients import ClientSpec, Federation
-from fova.networks import Shapes
+from fova.spaces import Space
 from fova.tasks import registry
 from fova.tasks.registry import Task
 from tiny import make_transitions, save_npz
@@ -31,10 +31,10 @@ def test_every_task_of_the_paper_is_known():
 def test_facts_agree_with_the_environment(name):
     task = registry.get(name)
     environment = task.make()
-    assert environment.observation_space.shape == (task.shapes.observation,)
-    assert environment.action_space.shape == (task.shapes.action,)
-    np.testing.assert_array_equal(environment.action_space.low, task.action_low)
-    np.testing.assert_array_equal(environment.action_space.high, task.action_high)
+    assert environment.observation_space.shape == (task.space.observation,)
+    assert environment.action_space.shape == (task.space.action.size,)
+    np.testing.assert_array_equal(environment.action_space.low, task.space.action.low)
+    np.testing.assert_array_equal(environment.action_space.high, task.space.action.high)
     if environment.spec is not None:
         assert environment.spec.max_episode_steps == task.time_limit
 
@@ -51,18 +51,18 @@ def test_the_reference_scores_are_0_and_100(name, random, expert):
 
 
 def test_a_task_of_the_users_own_wins_over_a_built_in_one_whenever_it_is_registered():
-    mine = Task("hopper", make=lambda: None, shapes=Shapes(1, 1), time_limit=5)
+    mine = Task("hopper", make=lambda: None, space=Space.unit(1, 1), time_limit=5)
     registry.register(mine)  # before anybody asked for a built-in task
     assert registry.get("hopper") is mine
-    assert registry.get("ant").shapes == (27, 8)
+    assert registry.get("ant").space == Space.unit(27, 8)
     assert registry.get("hopper") is mine
 
 
 def test_a_task_of_the_users_own_trains_on_files_without_making_data(tmp_path):
-    registry.register(Task("pendulum", make=lambda: None, shapes=Shapes(3, 2), time_limit=5))
+    registry.register(Task("pendulum", make=lambda: None, space=Space.unit(3, 2), time_limit=5))
     save_npz(tmp_path / "log.npz", make_transitions(0))
     federation = Federation.build([ClientSpec(str(tmp_path / "log.npz"))], registry.get("pendulum"))
-    assert federation.shapes == (3, 2)
+    assert federation.space == Space.unit(3, 2)
     assert registry.get("pendulum").normalised_score(1.0) is None
 
 
@@ -98,5 +98,5 @@ def test_the_task_in_the_documentation_works():
     task = registry.get("pendulum")
     federation = Federation.build([ClientSpec("random", 300), ClientSpec("random", 100)], task)
     assert [len(data) for data in federation.clients.values()] == [300, 100]
-    assert federation.action_high.tolist() == [2.0]
+    assert federation.space.action.high == (2.0,)
     assert list(federation.clients["random-1"].episode_lengths()) == [200, 100]

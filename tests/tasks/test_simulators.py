@@ -23,7 +23,7 @@ def test_the_quick_simulators_are_gymnasium_to_the_last_bit(name):
         np.testing.assert_array_equal(quick.start(place, 7 + place), plain.start(place, 7 + place))
     falls = timeouts = 0
     for step in range(STEPS):
-        actions = rng.uniform(-1, 1, (3, task.shapes.action)).astype(np.float32)
+        actions = rng.uniform(-1, 1, (3, task.space.action.size)).astype(np.float32)
         playing = [0, 1, 2] if step % 5 else [0, 2]
         given, expected = quick.step(actions, playing), plain.step(actions, playing)
         for field in given._fields:

@@ -2,7 +2,7 @@
 
 An algorithm is a frozen config plus five pure functions; every engine calls the same five:
 
-    init(key, shapes)                     -> learner       everything a client carries between rounds
+    init(key, space)                     -> learner       everything a client carries between rounds
     receive(learner, broadcast)           -> learner       what the server's message overwrites
     step(learner, broadcast, batch, key)  -> learner, metrics       `stride` gradient steps (mostly one)
     submit(learner, broadcast, data)      -> learner, submission    the submission is all that leaves a client
@@ -27,7 +27,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy.typing import NDArray
 
 from fova.errors import FovaError
-from fova.networks import ActorKind, Initialisation, Shapes, TwinCritic, distance, make_actor
+from fova.networks import ActorKind, Initialisation, TwinCritic, distance, make_actor
+from fova.spaces import Space
 
 T = TypeVar("T")
 Metrics = dict[str, Float[Array, ""]]
@@ -56,10 +57,10 @@ class Data(eqx.Module):
 
     rows: Float[Array, "capacity width"]  # the fields of Batch in order; rows past `length` are padding
     length: Int[Array, ""]
-    shapes: Shapes = eqx.field(static=True)
+    space: Space = eqx.field(static=True)
 
     def batch(self, indices: Int[Array, " batch"]) -> Batch:
-        return unpack(self.rows[indices], self.shapes)
+        return unpack(self.rows[indices], self.space)
 
     def sample(self, key: PRNGKeyArray, size: int) -> Batch:
         """`size` rows drawn uniformly, with replacement."""
@@ -141,9 +142,9 @@ def pack(batch: Batch) -> NDArray[np.float32]:
     )
 
 
-def unpack(rows: Float[Array, "batch width"], shapes: Shapes) -> Batch:
+def unpack(rows: Float[Array, "batch width"], space: Space) -> Batch:
     """The inverse of `pack`, on the device."""
-    widths = (shapes.observation, shapes.action, 1, shapes.observation, shapes.action, 1, 1)
+    widths = (space.observation, space.action.size, 1, space.observation, space.action.size, 1, 1)
     columns = jnp.split(rows, [sum(widths[: i + 1]) for i in range(len(widths) - 1)], axis=1)
     s, a, r, next_s, next_a, terminal, has_next_action = columns
     return Batch(s, a, r[:, 0], next_s, next_a, terminal[:, 0], has_next_action[:, 0])
@@ -185,7 +186,7 @@ class Algorithm(Protocol):
     def stride(self) -> int:
         """Gradient steps taken by one call of `step`, which is given as many minibatches, one after another."""
 
-    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Any: ...
+    def init(self, key: PRNGKeyArray, space: Space) -> Any: ...
 
     def receive(self, learner: Any, broadcast: Any) -> Any: ...
 
@@ -244,10 +245,10 @@ class ActorCritic:
     def stride(self) -> int:
         return 1
 
-    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
+    def init(self, key: PRNGKeyArray, space: Space) -> Learner:
         actor_key, critic_key = jax.random.split(key)
-        actor = make_actor(actor_key, shapes, self.actor, self.hidden, self.actor_layer_norm, self.initialisation)
-        critic = TwinCritic(critic_key, shapes, self.hidden, self.critic_layer_norm, self.initialisation)
+        actor = make_actor(actor_key, space, self.actor, self.hidden, self.actor_layer_norm, self.initialisation)
+        critic = TwinCritic(critic_key, space, self.hidden, self.critic_layer_norm, self.initialisation)
         return Learner(
             actor=actor,
             critic=critic,

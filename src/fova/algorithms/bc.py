@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, descend, replace
-from fova.networks import Actor, Point, Shapes
+from fova.networks import Actor, Point
+from fova.spaces import Space
 
 
 def cloning_loss(policy: object, action: Float[Array, "batch action"]) -> Float[Array, ""]:
@@ -29,8 +30,8 @@ class FedBc(ActorCritic):
     hidden: tuple[int, ...] = (256, 256)
     """Widths of the actor's hidden layers."""
 
-    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
-        return replace(super().init(key, shapes), critic=None, slow_critic=None, critic_moments=None)
+    def init(self, key: PRNGKeyArray, space: Space) -> Learner:
+        return replace(super().init(key, space), critic=None, slow_critic=None, critic_moments=None)
 
     def step(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray

@@ -24,7 +24,8 @@ from fova.algorithms.base import (
     replace,
     target,
 )
-from fova.networks import Clipped, GaussianActor, Shapes, Squashed, TwinCritic, polyak
+from fova.networks import Clipped, GaussianActor, Squashed, TwinCritic, polyak
+from fova.spaces import Space
 
 # --- What a client carries beyond the skeleton ------------------------------------------------------------
 
@@ -77,8 +78,8 @@ class CqlFl(ActorCritic):
     gradient_clip: float = 0.0
     """Largest norm of the actor's gradient; 0 does not clip."""
 
-    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
-        return replace(super().init(key, shapes), extra=Extra(Temperature.start(self.actor_lr)))
+    def init(self, key: PRNGKeyArray, space: Space) -> Learner:
+        return replace(super().init(key, space), extra=Extra(Temperature.start(self.actor_lr)))
 
     def imitation(
         self, policy: Squashed | Clipped, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray

@@ -29,7 +29,8 @@ from fova.algorithms.base import (
     replace,
     target,
 )
-from fova.networks import Clipped, GaussianActor, Shapes, Squashed, TwinCritic, polyak
+from fova.networks import Clipped, GaussianActor, Squashed, TwinCritic, polyak
+from fova.spaces import Space
 
 LOCAL, BEHAVIOUR, GLOBAL = range(3)
 VoteOrder = Literal["min_then_max", "max_then_min"]
@@ -258,8 +259,8 @@ class Fova(ActorCritic):
     """alpha_2: pull of Q towards the Q frozen when the data last changed (`Simulation.data_changed`); 0 is off. A
     run whose data never changes has nothing to be pulled to."""
 
-    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
-        learner = super().init(key, shapes)
+    def init(self, key: PRNGKeyArray, space: Space) -> Learner:
+        learner = super().init(key, space)
         temperature = Temperature.start(self.actor_lr) if self.entropy == "auto" else None
         unit = Unit(jnp.zeros(()), jnp.zeros(())) if self.uses_unit else None
         memory = Memory(learner.critic, unit, jnp.zeros(())) if self.continual else None

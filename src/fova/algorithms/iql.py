@@ -27,7 +27,8 @@ from fova.algorithms.base import (
     replace,
     target,
 )
-from fova.networks import MLP, GaussianActor, Shapes, TwinCritic, polyak
+from fova.networks import MLP, GaussianActor, TwinCritic, polyak
+from fova.spaces import Space
 
 MAX_WEIGHT = 100.0
 
@@ -66,10 +67,10 @@ class FedIql(ActorCritic):
     beta: float = 3.0
     """Inverse temperature of the advantage weights."""
 
-    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
+    def init(self, key: PRNGKeyArray, space: Space) -> Learner:
         value_key, rest = jax.random.split(key)
-        value = MLP(value_key, shapes.observation, self.hidden, 1, self.critic_layer_norm, self.initialisation)
-        return replace(super().init(rest, shapes), extra=Extra(value, adam(self.critic_lr).init(value)))
+        value = MLP(value_key, space.observation, self.hidden, 1, self.critic_layer_norm, self.initialisation)
+        return replace(super().init(rest, space), extra=Extra(value, adam(self.critic_lr).init(value)))
 
     def receive(self, learner: Learner, broadcast: Broadcast) -> Learner:
         learner = super().receive(learner, broadcast)

@@ -23,7 +23,8 @@ from fova.algorithms.base import (
     replace,
     target,
 )
-from fova.networks import DeterministicActor, Shapes, TwinCritic, polyak
+from fova.networks import DeterministicActor, TwinCritic, polyak
+from fova.spaces import Space
 
 # --- What a client carries beyond the skeleton ------------------------------------------------------------
 
@@ -92,8 +93,8 @@ class FedTd3Bc(ActorCritic):
     def stride(self) -> int:
         return self.policy_delay
 
-    def init(self, key: PRNGKeyArray, shapes: Shapes) -> Learner:
-        learner = super().init(key, shapes)
+    def init(self, key: PRNGKeyArray, space: Space) -> Learner:
+        learner = super().init(key, space)
         return replace(learner, extra=self.carried(learner))
 
     def carried(self, learner: Learner) -> Any:

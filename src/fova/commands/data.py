@@ -269,13 +269,13 @@ def _load(name: str, size: int, seed: int, download: bool) -> "Source":
 def _check(source: "Source", low: tuple[float, ...], high: tuple[float, ...]) -> tuple[Any, Any]:
     """The bounds of the actions, once the data has been checked against them."""
     from fova.data.transitions import check
-    from fova.federation.clients import action_bounds
+    from fova.spaces import Box
 
     if bool(low) != bool(high):
         raise FovaError("Give --action-low and --action-high together.")
     given = (low, high) if low else (source.action_low, source.action_high)
     bounds = (-1.0, 1.0) if given[0] is None or given[1] is None else (given[0], given[1])
-    lowest, highest = action_bounds(source.transitions.actions.shape[1], bounds)
+    lowest, highest = Box.of(source.transitions.actions.shape[1], *bounds).bounds
     check(source.transitions, source.name, lowest, highest)
     return lowest, highest
 

@@ -18,9 +18,9 @@ from rich.table import Table
 from fova.data import partition, sources
 from fova.data.minari_store import looks_like_id
 from fova.data.normalise import Normaliser, client_sums, combine
-from fova.data.transitions import Floats, Transitions, check, join
+from fova.data.transitions import Transitions, check, join
 from fova.errors import FovaError
-from fova.networks import Shapes
+from fova.spaces import Box, Space
 from fova.tasks import datasets
 from fova.tasks.registry import Task
 
@@ -47,9 +47,7 @@ class Federation:
     """Who takes part, with what data. Data is raw: as logged, in the task's own units."""
 
     clients: Mapping[str, Transitions]
-    shapes: Shapes
-    action_low: Floats  # [action]
-    action_high: Floats
+    space: Space
     task: Task | None = None
     specs: tuple[ClientSpec, ...] = ()
     later: tuple["Federation", ...] = ()  # the same clients with what replaces their data on the way, in order
@@ -64,13 +62,13 @@ class Federation:
         if not clients:
             raise FovaError("A federation needs at least one client.")
         first = next(iter(clients.values()))
-        shapes = task.shapes if task else Shapes(*(np.shape(a)[-1] for a in (first.observations, first.actions)))
-        low, high = action_bounds(
-            shapes.action, bounds or ((task.action_low, task.action_high) if task else (-1, 1))
-        )
+        observed, acted = (np.shape(values)[-1] for values in (first.observations, first.actions))
+        space = task.space if task else Space.unit(observed, acted)
+        if bounds is not None:
+            space = Space(space.observation, Box.of(space.action.size, *bounds))
         for name, data in clients.items():
-            check(data, name, low, high, *shapes)
-        return Federation(clients, shapes, low, high, task)
+            check(data, name, *space.action.bounds, space.observation, space.action.size)
+        return Federation(clients, space, task)
 
     @staticmethod
     def build(
@@ -177,15 +175,14 @@ class Federation:
 
     def prepared(self, normaliser: Normaliser, reward_scale: float = 1.0) -> dict[str, Transitions]:
         """The data as the networks see it: normalised observations, actions in [-1, 1], scaled rewards."""
-        half = 0.5 * (self.action_high - self.action_low)
 
         def frame(data: Transitions) -> Transitions:
             return replace(
                 data,
                 observations=normaliser(data.observations),
                 next_observations=normaliser(data.next_observations),
-                actions=np.clip((data.actions - self.action_low) / half - 1.0, -1.0, 1.0),
-                next_actions=np.clip((data.next_actions - self.action_low) / half - 1.0, -1.0, 1.0),
+                actions=self.space.action.to_unit(data.actions),
+                next_actions=self.space.action.to_unit(data.next_actions),
                 rewards=data.rewards * np.float32(reward_scale),
             )
 
@@ -259,19 +256,3 @@ def _next_free(data: Transitions, size: int, source: str, placed: Sequence[Clien
     starts = np.append(0, np.flatnonzero(data.episode_ends) + 1)
     start = int(starts[np.searchsorted(starts, end)]) if end <= len(data) else end
     return start if start + size <= len(data) else end
-
-
-def action_bounds(size: int, bounds: tuple[ArrayLike, ArrayLike]) -> tuple[Floats, Floats]:
-    """Lowest and highest action for each column."""
-    low, high = (np.asarray(bound, np.float32) for bound in bounds)
-    for name, bound in (("action_low", low), ("action_high", high)):
-        if bound.shape not in ((), (1,), (size,)):
-            raise FovaError(
-                f"{name} has {bound.size} numbers, but actions have {size}. Give one, or one per column."
-            )
-    low, high = (np.broadcast_to(bound, (size,)).copy() for bound in (low, high))
-    if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise FovaError(f"Action bounds must be finite numbers, but are {low} and {high}.")
-    if not (low < high).all():
-        raise FovaError(f"action_low {low} must be below action_high {high} in every column.")
-    return low, high

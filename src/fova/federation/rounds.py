@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from fova.algorithms.base import Data, Submission, replace
 from fova.federation.aggregation import Aggregation, weigh
 from fova.federation.wire import Envelope, payload_bytes
-from fova.networks import Shapes
+from fova.spaces import Space
 
 # --- Keys -------------------------------------------------------------------------------------------------
 
@@ -80,19 +80,19 @@ def local_round(
 # --- The server's part ------------------------------------------------------------------------------------
 
 
-@partial(jax.jit, static_argnames=("algorithm", "shapes"))
-def first_message(algorithm: Any, shapes: Shapes, key: PRNGKeyArray) -> tuple[Any, Any]:
+@partial(jax.jit, static_argnames=("algorithm", "space"))
+def first_message(algorithm: Any, space: Space, key: PRNGKeyArray) -> tuple[Any, Any]:
     """A fresh learner, and the broadcast of a server that has only ever heard of it and of no data."""
-    learner = algorithm.init(key, shapes)
-    alone, data = (jax.tree.map(lambda leaf: leaf[None], tree) for tree in (learner, no_data(shapes)))
+    learner = algorithm.init(key, space)
+    alone, data = (jax.tree.map(lambda leaf: leaf[None], tree) for tree in (learner, no_data(space)))
     _, submission = jax.vmap(algorithm.submit, (0, None, 0))(alone, learner, data)
     return learner, algorithm.aggregate(replace(submission, log_weight=jnp.zeros(1)))  # one alone counts in full
 
 
-def no_data(shapes: Shapes) -> Data:
+def no_data(space: Space) -> Data:
     """One made-up row of zeros."""
-    width = 2 * (shapes.observation + shapes.action) + 3
-    return Data(jnp.zeros((1, width)), jnp.ones((), jnp.int32), shapes)
+    width = 2 * (space.observation + space.action.size) + 3
+    return Data(jnp.zeros((1, width)), jnp.ones((), jnp.int32), space)
 
 
 def open_all(envelope: Envelope, sent: Submission, broadcast: Any, own: int | None = None) -> Submission:

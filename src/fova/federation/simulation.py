@@ -27,7 +27,7 @@ from fova.federation.aggregation import AGGREGATIONS, Aggregation
 from fova.federation.privacy import Privacy, Private, publish
 from fova.federation.rounds import Traffic
 from fova.federation.wire import PLAIN, Envelope
-from fova.networks import Shapes
+from fova.spaces import Space
 
 
 class State(NamedTuple):
@@ -54,7 +54,7 @@ class Simulation:
         self,
         algorithm: Algorithm,
         clients: Mapping[str, Transitions],
-        shapes: Shapes,
+        space: Space,
         *,
         local_steps: int,
         seed: int = 0,
@@ -77,7 +77,7 @@ class Simulation:
             raise FovaError(f"local_steps is {local_steps}, but must be a multiple of {algorithm.stride} here.")
         self.algorithm = algorithm
         self.names = list(clients)
-        self.shapes = shapes
+        self.space = space
         self.local_steps = local_steps
         self.participants = max(1, round(participation * len(clients)))
         self.cohort = min(cohort, self.participants)
@@ -113,7 +113,7 @@ class Simulation:
     def start(self) -> State:
         """The state before the first round: every client has the same networks."""
         key = rounds.init_key(self._key)
-        learner, broadcast = rounds.first_message(self.algorithm, self.shapes, key)
+        learner, broadcast = rounds.first_message(self.algorithm, self.space, key)
         clients = len(self.names)
         learners, broadcasts = (
             jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], clients, axis=0), tree)
@@ -211,7 +211,7 @@ class Simulation:
                 rows[slot, : len(self._rows[client])] = self._rows[client]
             lengths = np.array([len(self._rows[client]) for client in members], np.int32)
             rows_there, lengths_there = jax.device_put((rows, lengths), self._dealt_out)
-            self._device_data = (members, Data(rows_there, lengths_there, self.shapes))
+            self._device_data = (members, Data(rows_there, lengths_there, self.space))
         return self._device_data[1]
 
     def _weigh_messages(self, broadcast: Any, metrics: Mapping[str, Any]) -> Traffic | None:

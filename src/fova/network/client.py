@@ -77,14 +77,11 @@ class Client:
     @cached_property
     def federation(self) -> Federation:
         """The client's data, which must have the plan's dimensions and respect its action bounds."""
-        own = self.config.load((self.plan.action_low, self.plan.action_high))
-        if own.shapes != self.plan.shapes:
-            given, wanted = (
-                f"{shapes.observation} observation and {shapes.action} action columns"
-                for shapes in (own.shapes, self.plan.shapes)
-            )
+        own = self.config.load(self.plan.space.action.bounds)
+        if own.space != self.plan.space:
             raise Refused(
-                f"The data of client {self.config.name!r} has {given}, but the server trains on {wanted}."
+                f"The data of client {self.config.name!r} has {own.space.words()}, but the server trains on "
+                f"{self.plan.space.words()}."
             )
         return own
 

@@ -73,8 +73,8 @@ def read_round_question(content: RecordDict, plan: Plan, broadcast_like: Any) ->
     about = _config(content)
     broadcast = from_named_arrays(_arrays(content, "broadcast"), broadcast_like)
     frame = _arrays(content, "normaliser")
-    if any(frame[name].shape != (plan.shapes.observation,) for name in ("mean", "std")):
-        raise Refused(f"The normaliser does not fit observations of {plan.shapes.observation} numbers.")
+    if any(frame[name].shape != (plan.space.observation,) for name in ("mean", "std")):
+        raise Refused(f"The normaliser does not fit observations of {plan.space.observation} numbers.")
     return int(about["round"]), int(about["counted"]), broadcast, Normaliser(frame["mean"], frame["std"])
 
 
@@ -123,7 +123,7 @@ def read_sums(content: RecordDict, plan: Plan) -> Sums | None:
     if not plan.run.normalise:
         return None
     sums = _arrays(content, "sums")
-    width = (plan.shapes.observation,)
+    width = (plan.space.observation,)
     if {name: array.shape for name, array in sums.items()} != {"count": (), "total": width, "squares": width}:
         raise Refused(f"its observation statistics are not a count and two sums of {width[0]} columns")
     if not all(np.isfinite(array).all() for array in sums.values()) or sums["count"] < 1:

@@ -25,9 +25,9 @@ from fova.federation.aggregation import Aggregation
 from fova.federation.compression import COMPRESSIONS
 from fova.federation.privacy import Privacy, Private
 from fova.federation.wire import Envelope
-from fova.networks import Shapes
 from fova.run.config import RunConfig
 from fova.settings import fill
+from fova.spaces import Space
 from fova.version import __version__
 
 RUN_ID = re.compile(r"[0-9a-f]{32}")
@@ -41,9 +41,7 @@ class Plan:
     algorithm_name: str
     algorithm: Any  # the frozen config of one of fova.algorithms
     run: RunConfig
-    shapes: Shapes
-    action_low: tuple[float, ...]
-    action_high: tuple[float, ...]
+    space: Space
     clients: int  # how many there are at least
     version: str = __version__
 
@@ -69,7 +67,7 @@ class Plan:
     # --- As text ---
 
     def to_json(self) -> str:
-        content = asdict(self) | {"shapes": list(self.shapes)}
+        content = asdict(self) | {"space": self.space.to_json()}
         return json.dumps(content, sort_keys=True)
 
     @staticmethod
@@ -87,9 +85,7 @@ class Plan:
             | {
                 "algorithm": algorithms.configure(name, **content["algorithm"]),
                 "run": fill(RunConfig, content["run"], "of the server's run"),
-                "shapes": Shapes(*content["shapes"]),
-                "action_low": tuple(content["action_low"]),
-                "action_high": tuple(content["action_high"]),
+                "space": Space.from_json(content["space"]),
             }
         )
 
@@ -115,12 +111,12 @@ class Plan:
 
     def first_learner(self) -> tuple[Any, Any]:
         """What every client starts from, and the first broadcast."""
-        return rounds.first_message(self.algorithm, self.shapes, rounds.init_key(self.root_key))
+        return rounds.first_message(self.algorithm, self.space, rounds.init_key(self.root_key))
 
     def submission_like(self) -> Submission:
         """The shape of what a client sends, without computing anything: names, shapes and kinds of all numbers."""
         learner, broadcast = jax.eval_shape(self.first_learner)
-        data = jax.eval_shape(lambda: rounds.no_data(self.shapes))
+        data = jax.eval_shape(lambda: rounds.no_data(self.space))
         key = jax.eval_shape(lambda: self.root_key)
         work = partial(client_work, self.algorithm, self.envelope, self.run.local_steps)
         return jax.eval_shape(work, learner, broadcast, data, key, key)[1]
@@ -128,7 +124,7 @@ class Plan:
     def data_of(self, prepared: Transitions) -> Data:
         """A client's prepared data on the device."""
         rows = pack(Batch(*(getattr(prepared, field) for field in Batch._fields)))
-        return Data(jnp.asarray(rows), jnp.asarray(len(rows), np.int32), self.shapes)
+        return Data(jnp.asarray(rows), jnp.asarray(len(rows), np.int32), self.space)
 
 
 @partial(jax.jit, static_argnames=("algorithm", "envelope", "local_steps"))

@@ -23,20 +23,19 @@ from fova.data.normalise import Normaliser, Sums, combine
 from fova.errors import FovaError
 from fova.evaluation.rollouts import play
 from fova.federation import aggregation, rounds
-from fova.federation.clients import action_bounds
 from fova.federation.simulation import State
 from fova.federation.wire import payload_bytes
 from fova.machine import runtime
 from fova.network import messages
 from fova.network.journal import Journal
 from fova.network.plan import Plan, server_work
-from fova.networks import Shapes
 from fova.policy import Policy, from_actor
 from fova.progress import Progress
 from fova.run.checkpoint import load_checkpoint, save_checkpoint
 from fova.run.config import Config, load_config
 from fova.run.directory import RunDirectory
 from fova.settings import fill
+from fova.spaces import Box, Space
 from fova.tasks import registry
 
 # How often the server looks for clients while it waits for enough of them.
@@ -83,18 +82,18 @@ def make_plan(config: Config, network: ServerConfig, run_id: str) -> Plan:
     """What every client will be told."""
     task = registry.get(config.task) if config.task else None
     if task:
-        shapes = task.shapes
+        space = task.space
     elif network.observation and network.action:
-        shapes = Shapes(network.observation, network.action)
+        space = Space.unit(network.observation, network.action)
     else:
         raise FovaError(
             "Without a task the server cannot know how wide the data is. Give --task, or both --observation and "
             "--action."
         )
-    bounds = (task.action_low, task.action_high) if task else (-1.0, 1.0)
-    chosen = (config.run.action_low, config.run.action_high) if config.run.action_low else bounds
-    low, high = (tuple(map(float, bound)) for bound in action_bounds(shapes.action, chosen))
-    return Plan(run_id, config.algorithm_name, config.algorithm, config.run, shapes, low, high, network.min_clients)
+    if config.run.action_low:
+        box = Box.of(space.action.size, config.run.action_low, config.run.action_high)
+        space = Space(space.observation, box)
+    return Plan(run_id, config.algorithm_name, config.algorithm, config.run, space, network.min_clients)
 
 
 def create_run(path: Path, config: Config, network: ServerConfig) -> RunDirectory:
@@ -222,7 +221,7 @@ class Server:
                 present = self._enough()
                 frame = combine(self.sums[name] for name in sorted(present))
             else:
-                frame = Normaliser.identity(self.plan.shapes.observation)
+                frame = Normaliser.identity(self.plan.space.observation)
             self.run.write_json(path.name, {"mean": frame.mean.tolist(), "std": frame.std.tolist()})
         kept = self.run.read_json(path.name)
         return Normaliser(np.asarray(kept["mean"], np.float32), np.asarray(kept["std"], np.float32))
@@ -344,10 +343,8 @@ class Server:
     def policy(self, state: State) -> Policy:
         return from_actor(
             state.broadcast.actor,
-            self.normaliser.mean,
-            self.normaliser.std,
-            self.plan.action_low,
-            self.plan.action_high,
+            self.normaliser,
+            self.plan.space,
             task=self.config.task,
             algorithm=self.config.algorithm_name,
             client="server",

@@ -105,16 +105,14 @@ def _main(settings: dict[str, Any]) -> None:
     simulation = Simulation(
         algorithms.configure("fova", **settings),
         federation.prepared(normaliser),
-        federation.shapes,
+        federation.space,
         local_steps=STEPS,
     )
     state, _ = simulation.round(simulation.start())
     began = time.process_time()
     state, _ = simulation.round(state)
     trained = time.process_time()
-    policy = from_actor(
-        state.broadcast.actor, normaliser.mean, normaliser.std, federation.action_low, federation.action_high
-    )
+    policy = from_actor(state.broadcast.actor, normaliser, federation.space)
     began_playing = time.process_time()
     played = play({"server": policy}, task, EPISODES)["server"]
     ended = time.process_time()

@@ -79,7 +79,7 @@ def tasks_table() -> Table:
     for name in registry.names():
         task = registry.get(name)
         scores = ["" if s is None else f"{s:.1f}" for s in (task.random_score, task.expert_score)]
-        sizes = (str(task.shapes.observation), str(task.shapes.action), str(task.time_limit))
+        sizes = (str(task.space.observation), str(task.space.action.size), str(task.time_limit))
         table.add_row(name, *sizes, ", ".join(task.qualities), *scores)
     return table
 

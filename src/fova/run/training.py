@@ -176,7 +176,7 @@ class _Training:
         runtime.prepare()
         progress.status("setting up the networks")
         self.config, self.run, self.federation, self.progress = config, run, federation, progress
-        identity = Normaliser.identity(federation.shapes.observation)
+        identity = Normaliser.identity(federation.space.observation)
         self.normaliser = federation.normaliser() if config.run.normalise else identity
         self.together = config.run.mode != "local"
         self.privacy = config.run.private(len(federation.clients))
@@ -189,7 +189,7 @@ class _Training:
         self.simulation = Simulation(
             config.algorithm,
             self.turns[0],
-            federation.shapes,
+            federation.space,
             local_steps=config.run.local_steps * (len(federation.clients) if pooled else 1),
             seed=config.run.seed,
             participation=config.run.participation,
@@ -409,10 +409,8 @@ class _Training:
     def _policy(self, actor: Any, **facts: Any) -> Policy:
         return from_actor(
             actor,
-            self.normaliser.mean,
-            self.normaliser.std,
-            self.federation.action_low,
-            self.federation.action_high,
+            self.normaliser,
+            self.federation.space,
             task=self.config.task,
             algorithm=Path(self.config.algorithm_name).stem,
             **facts,

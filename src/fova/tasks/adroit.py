@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from fova.errors import FovaError
-from fova.networks import Shapes
+from fova.spaces import Space
 from fova.tasks import registry
 from fova.tasks.simulated import SimulatedTask
 
@@ -40,10 +40,12 @@ class AdroitTask(SimulatedTask):
 ADROIT_TASKS = {
     task.name: task
     for task in (
-        AdroitTask("pen", "AdroitHandPen-v1", Shapes(45, 24), 100, "Turn a pen in the hand to a given direction."),
-        AdroitTask("door", "AdroitHandDoor-v1", Shapes(39, 28), 200, "Undo the latch of a door and open it."),
-        AdroitTask("hammer", "AdroitHandHammer-v1", Shapes(46, 26), 200, "Drive a nail into a board."),
-        AdroitTask("relocate", "AdroitHandRelocate-v1", Shapes(39, 30), 200, "Carry a ball to a given place."),
+        AdroitTask(
+            "pen", "AdroitHandPen-v1", Space.unit(45, 24), 100, "Turn a pen in the hand to a given direction."
+        ),
+        AdroitTask("door", "AdroitHandDoor-v1", Space.unit(39, 28), 200, "Undo the latch of a door and open it."),
+        AdroitTask("hammer", "AdroitHandHammer-v1", Space.unit(46, 26), 200, "Drive a nail into a board."),
+        AdroitTask("relocate", "AdroitHandRelocate-v1", Space.unit(39, 30), 200, "Carry a ball to a given place."),
     )
 }
 

@@ -30,7 +30,8 @@ from safetensors.numpy import save as format_tensors
 
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
-from fova.networks import GaussianActor, Shapes, Squashed, TwinCritic, make_actor, polyak
+from fova.networks import GaussianActor, Squashed, TwinCritic, make_actor, polyak
+from fova.spaces import Space
 from fova.tasks import registry
 from fova.tasks.behaviour_policy import BehaviourPolicy, policy_of, save_policy
 
@@ -123,12 +124,12 @@ def _optimisers(config: BehaviourConfig) -> tuple[optax.GradientTransformation, 
     return optax.flatten(optax.adam(config.actor_rate)), optax.flatten(optax.adam(config.critic_rate))
 
 
-def init_learner(shapes: Shapes, config: BehaviourConfig) -> Learner:
+def init_learner(space: Space, config: BehaviourConfig) -> Learner:
     """Fresh networks; the temperature starts at 1."""
     actor_key, critic_key = jax.random.split(jax.random.key(config.seed))
-    actor = make_actor(actor_key, shapes, "squashed", config.actor_hidden)
+    actor = make_actor(actor_key, space, "squashed", config.actor_hidden)
     assert isinstance(actor, GaussianActor)
-    critic = TwinCritic(critic_key, shapes, config.critic_hidden)
+    critic = TwinCritic(critic_key, space, config.critic_hidden)
     log_temperature = jnp.zeros(())
     actor_optimiser, critic_optimiser = _optimisers(config)
     return Learner(
@@ -248,13 +249,13 @@ def learn(learner: Learner, batches: Batch, key: PRNGKeyArray, config: Behaviour
 class Experience:
     """All transitions of a run in the order they were made; each segment is also a file of its own."""
 
-    def __init__(self, shapes: Shapes, capacity: int) -> None:
+    def __init__(self, space: Space, capacity: int) -> None:
         self.size = 0
         self.rows = {
-            "observations": np.zeros((capacity, shapes.observation), np.float32),
-            "actions": np.zeros((capacity, shapes.action), np.float32),
+            "observations": np.zeros((capacity, space.observation), np.float32),
+            "actions": np.zeros((capacity, space.action.size), np.float32),
             "rewards": np.zeros(capacity, np.float32),
-            "next_observations": np.zeros((capacity, shapes.observation), np.float32),
+            "next_observations": np.zeros((capacity, space.observation), np.float32),
             "terminals": np.zeros(capacity, np.float32),
         }
 
@@ -339,8 +340,8 @@ def train_behaviour(
     directory.mkdir(parents=True, exist_ok=True)
     environments = [task.make() for _ in range(max(config.environments, config.evaluation_episodes))]
     _check_bounds(task_name, environments[0])
-    learner = init_learner(task.shapes, config)
-    experience = Experience(task.shapes, config.steps)
+    learner = init_learner(task.space, config)
+    experience = Experience(task.space, config.steps)
     learner, history = _resume(directory, task_name, config, learner, experience)
     while len(history) * config.segment < config.steps:
         index = len(history)

@@ -165,7 +165,7 @@ def _keep(episodes: list[Episode], task: Task, quality: str, seed: int) -> Kept:
     scratch = store() / f".{uuid.uuid4().hex}.unfinished"
     try:
         with _minari_writes_to(scratch):
-            written = minari_store.to_minari(episodes, dataset_id, task.action_low, task.action_high, metadata)
+            written = minari_store.to_minari(episodes, dataset_id, *task.space.action.bounds, metadata)
         final = store() / dataset_id
         _put(written, final, scratch / "replaced")
     finally:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fova.data.transitions import Episode
 from fova.errors import FovaError
-from fova.networks import Shapes
+from fova.spaces import Space
 from fova.tasks.behaviour_policy import LOG_STD_RANGE, BehaviourPolicy
 from fova.tasks.simulators import Simulators
 
@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 def episodes(
     levels: Mapping[str, BehaviourPolicy | None],
     simulators: Simulators,
-    shapes: Shapes,
+    space: Space,
     time_limit: int,
     stream: str,
     first_episode: int,
@@ -45,7 +45,7 @@ def episodes(
     skipped = first_episode if len(parts) > 1 else 0
     if len(parts) == 1:
         parts[0].started = parts[0].given = first_episode
-    stage = _Stage(parts, simulators, shapes, time_limit, seed, rows)
+    stage = _Stage(parts, simulators, space, time_limit, seed, rows)
     return islice(_in_order(parts, stage), skipped, None)
 
 
@@ -96,7 +96,7 @@ class _Stage:
         self,
         parts: list[_Part],
         simulators: Simulators,
-        shapes: Shapes,
+        space: Space,
         time_limit: int,
         seed: int,
         rows_wanted: int | None,
@@ -108,11 +108,11 @@ class _Stage:
         self._plays: dict[int, _Play] = {}  # place -> what runs there
         self._clock = 0
         self._finished = 0  # episodes
-        self._seen = np.zeros((places, shapes.observation), np.float32)
-        self._observations = np.zeros((time_limit, places, shapes.observation), np.float32)
-        self._actions = np.zeros((time_limit, places, shapes.action), np.float32)
+        self._seen = np.zeros((places, space.observation), np.float32)
+        self._observations = np.zeros((time_limit, places, space.observation), np.float32)
+        self._actions = np.zeros((time_limit, places, space.action.size), np.float32)
         self._rewards = np.zeros((time_limit, places), np.float32)
-        self._noise = np.zeros((time_limit, places, shapes.action), np.float32)
+        self._noise = np.zeros((time_limit, places, space.action.size), np.float32)
 
     def step(self) -> None:
         """One step wherever an episode runs; where none does, one begins as long as it seems to be needed."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fova.networks import Shapes
+from fova.spaces import Space
 from fova.tasks import behaviour_policy, registry
 from fova.tasks.simulated import SimulatedTask
 
@@ -71,17 +71,19 @@ class LocomotionTask(SimulatedTask):
 LOCOMOTION_TASKS = {
     task.name: task
     for task in (
-        LocomotionTask("hopper", "Hopper-v5", Shapes(11, 3), description="Hop forward on one leg without falling."),
         LocomotionTask(
-            "halfcheetah", "HalfCheetah-v5", Shapes(17, 6), description="Run forward on two legs, in the plane."
+            "hopper", "Hopper-v5", Space.unit(11, 3), description="Hop forward on one leg without falling."
         ),
         LocomotionTask(
-            "walker2d", "Walker2d-v5", Shapes(17, 6), description="Walk forward on two legs without falling."
+            "halfcheetah", "HalfCheetah-v5", Space.unit(17, 6), description="Run forward on two legs, in the plane."
+        ),
+        LocomotionTask(
+            "walker2d", "Walker2d-v5", Space.unit(17, 6), description="Walk forward on two legs without falling."
         ),
         LocomotionTask(
             "ant",
             "Ant-v5",
-            Shapes(27, 8),
+            Space.unit(27, 8),
             description="Run forward on four legs without tipping over.",
             # D4RL's Ant shows 84 contact forces that its MuJoCo left at zero; here they are left out.
             options={"include_cfrc_ext_in_observation": False},

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from fova.data.transitions import Episode
 from fova.errors import unknown
-from fova.networks import Shapes
+from fova.spaces import Space
 from fova.tasks import registry
 from fova.tasks.reference_scores import REFERENCE_SCORES
 
@@ -159,7 +159,7 @@ def tasks() -> Iterator[registry.Task]:
         yield registry.Task(
             name=task.name,
             make=task.make,
-            shapes=Shapes(observation=4, action=2),
+            space=Space.unit(4, 2),
             time_limit=task.maze.time_limit,
             qualities=QUALITIES,
             generate=task.generate,

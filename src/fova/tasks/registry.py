@@ -4,7 +4,7 @@ A task is an environment constructor with the facts that training and scoring ne
 that can be made for it on this machine. Training itself never touches the environment: only data generation
 and evaluation do.
 
-    register(Task("cartpole", make=make_cartpole, shapes=Shapes(4, 1), time_limit=500))
+    register(Task("cartpole", make=make_cartpole, space=Space.unit(4, 1), time_limit=500))
 
 Importing this module imports no simulator and no numerics; the built-in tasks are looked up when one is asked for.
 """
@@ -20,7 +20,7 @@ from fova.errors import unknown
 if TYPE_CHECKING:
     import gymnasium
 
-    from fova.networks import Shapes
+    from fova.spaces import Space
     from fova.tasks.simulators import Simulators
 
 # (quality, first episode number, seed) -> episodes, for ever. Episode i depends on (quality, seed, i) alone,
@@ -37,12 +37,10 @@ class Task:
 
     name: str
     make: Callable[[], "gymnasium.Env"]  # a fresh environment, time limit included
-    shapes: "Shapes"
+    space: "Space"
     time_limit: int
     qualities: tuple[str, ...] = ()  # names of the data that `generate` can make, best first
     generate: Generator | None = None
-    action_low: float = -1.0
-    action_high: float = 1.0
     random_score: float | None = None  # reference return of a random policy
     expert_score: float | None = None  # reference return of an expert
     description: str = ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fova.data.transitions import Episode
 from fova.errors import unknown
-from fova.networks import Shapes
+from fova.spaces import Space
 from fova.tasks import registry
 from fova.tasks.reference_scores import REFERENCE_SCORES
 
@@ -30,7 +30,7 @@ class SimulatedTask:
 
     name: str
     environment: str  # the name its maker gave it
-    shapes: Shapes
+    space: Space
     time_limit: int
     description: str
 
@@ -66,7 +66,7 @@ class SimulatedTask:
         places = self.places if rows is None else min(self.places, rows // self.time_limit + SPARE_PLACES)
         stream = f"{self.name}/{quality}"
         return generation.episodes(
-            levels, self.simulators(places), self.shapes, self.time_limit, stream, first_episode, seed, rows
+            levels, self.simulators(places), self.space, self.time_limit, stream, first_episode, seed, rows
         )
 
     def generate_rows(self, quality: str, rows: int, seed: int) -> Iterator[Episode]:
@@ -83,7 +83,7 @@ class SimulatedTask:
         return registry.Task(
             name=self.name,
             make=self.make,
-            shapes=self.shapes,
+            space=self.space,
             time_limit=self.time_limit,
             qualities=tuple(self.mixtures()),
             generate=self.generate,

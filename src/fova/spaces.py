@@ -1,0 +1,92 @@
+"""What a policy observes and what it can do, as values that data, networks, messages and policy files share.
+
+Networks work in a frame of their own: normalised observations in, actions in [-1, 1] out. A space knows the way
+between that frame and the user's units. NumPy only.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fova.errors import FovaError
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Continuous actions between bounds, one pair of bounds for each column."""
+
+    kind: ClassVar[str] = "box"
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @staticmethod
+    def of(size: int, low: ArrayLike, high: ArrayLike) -> "Box":
+        """A box of `size` columns; each bound is one number for all columns, or one number per column."""
+        bounds = {"action_low": np.asarray(low, np.float32), "action_high": np.asarray(high, np.float32)}
+        for name, bound in bounds.items():
+            if bound.shape not in ((), (1,), (size,)):
+                raise FovaError(
+                    f"{name} has {bound.size} numbers, but actions have {size}. Give one, or one per column."
+                )
+        lower, upper = (np.broadcast_to(bound, (size,)) for bound in bounds.values())
+        if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
+            raise FovaError(f"Action bounds must be finite numbers, but are {lower} and {upper}.")
+        if not (lower < upper).all():
+            raise FovaError(f"action_low {lower} must be below action_high {upper} in every column.")
+        return Box(tuple(lower.tolist()), tuple(upper.tolist()))
+
+    @property
+    def size(self) -> int:
+        """Columns of an action."""
+        return len(self.low)
+
+    @property
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Lowest and highest action as arrays, [size] each."""
+        return np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
+
+    def to_unit(self, actions: Floats) -> Floats:
+        """Actions in the user's units as the networks see them: in [-1, 1], clipped to the bounds."""
+        low, high = self.bounds
+        return np.clip((actions - low) / (0.5 * (high - low)) - 1.0, -1.0, 1.0)
+
+    def words(self) -> str:
+        return f"{self.size} action {'column' if self.size == 1 else 'columns'}"
+
+
+@dataclass(frozen=True)
+class Space:
+    """The columns of an observation, and the actions that can be taken. Hashable."""
+
+    observation: int
+    action: Box
+
+    @staticmethod
+    def unit(observation: int, action: int) -> "Space":
+        """Observations of so many numbers, and so many continuous actions in [-1, 1]."""
+        return Space(observation, Box((-1.0,) * action, (1.0,) * action))
+
+    def words(self) -> str:
+        return f"{self.observation} observation columns and {self.action.words()}"
+
+    # --- As plain values, for messages and files ---
+
+    def to_json(self) -> dict[str, Any]:
+        low, high = list(self.action.low), list(self.action.high)
+        return {"observation": self.observation, "action": {"kind": self.action.kind, "low": low, "high": high}}
+
+    @staticmethod
+    def from_json(content: Any) -> "Space":
+        """The space that `to_json` wrote; a kind of action that this version does not know is refused."""
+        kind = content["action"]["kind"]
+        if kind != Box.kind:
+            raise FovaError(
+                f"The action space is of kind {kind!r}, but this version of fova knows {Box.kind!r} only."
+            )
+        action = content["action"]
+        return Space(int(content["observation"]), Box.of(len(action["low"]), action["low"], action["high"]))

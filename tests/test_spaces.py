@@ -1,0 +1,41 @@
+"""Spaces against numbers worked out by hand."""
+
+import numpy as np
+import pytest
+
+from fova.errors import FovaError
+from fova.spaces import Box, Space
+
+
+def test_one_bound_serves_all_columns_and_several_serve_each_its_own():
+    assert Box.of(2, 0.0, [4.0]) == Box((0.0, 0.0), (4.0, 4.0))
+    assert Box.of(2, [0.0, -1.0], [4.0, 3.0]).size == 2
+
+
+def test_actions_in_the_users_units_become_numbers_between_minus_one_and_one():
+    box = Box.of(2, [0.0, -10.0], [4.0, 10.0])
+    unit = box.to_unit(np.array([[0.0, 0.0], [4.0, 5.0], [3.0, 99.0]], np.float32))
+    np.testing.assert_allclose(unit, [[-1.0, 0.0], [1.0, 0.5], [0.5, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        ([0, 0, 0], 1, "action_low has 3 numbers, but actions have 2"),
+        (0, np.inf, "must be finite"),
+        ([0, 1], [1, 1], "must be below action_high"),
+    ],
+)
+def test_bounds_that_make_no_box_are_refused(low, high, words):
+    with pytest.raises(FovaError, match=words):
+        Box.of(2, low, high)
+
+
+def test_a_space_survives_its_way_through_a_message():
+    space = Space(5, Box.of(2, [0.25, -1.5], [7.5, 2.0]))
+    assert Space.from_json(space.to_json()) == space
+
+
+def test_an_action_space_of_another_kind_is_refused_by_name():
+    with pytest.raises(FovaError, match="'tree'"):
+        Space.from_json({"observation": 1, "action": {"kind": "tree"}})
