@@ -19,6 +19,7 @@ from fova.networks import (
     normalised,
     polyak,
 )
+from fova.spaces import Space
 
 SPACE = Space.unit(3, 2)
 

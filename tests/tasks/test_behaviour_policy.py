@@ -15,6 +15,7 @@ from safetensors.numpy import save
 
 from fova import networks
 from fova.errors import FovaError
+from fova.spaces import Space
 from fova.tasks import behaviour_policy
 from fova.tasks.behaviour_policy import (
     behaviour_record,
