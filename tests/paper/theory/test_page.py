@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fova.paper.theory.table import TOPICS
 
-PAGE = Path(__file__).parents[2] / "docs" / "theory.md"
+PAGE = Path(__file__).parents[3] / "docs" / "theory.md"
 
 
 def test_the_page_lists_every_claim() -> None:
