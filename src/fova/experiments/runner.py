@@ -25,7 +25,7 @@ from fova.errors import FovaError
 from fova.experiments.display import Display
 from fova.run.config import Config, load_config
 from fova.run.directory import RunDirectory
-from fova.run.training import Interrupted
+from fova.machine.interrupts import Interrupted
 
 LOGS = "logs"  # what workers wrote to standard error, in the runs' directory
 
