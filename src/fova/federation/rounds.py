@@ -179,8 +179,11 @@ def aggregate_each(
 
 
 def server_weights(log_weights: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Each client's share of the round's mean; they add up to 1."""
-    weights = np.exp(np.asarray(log_weights, np.float64) - np.max(log_weights, initial=-np.inf))
+    """Each client's share of the round's mean; they add up to 1. All 0 where nobody counts."""
+    largest = np.max(log_weights, initial=-np.inf)
+    if largest == -np.inf:
+        return np.zeros(len(log_weights))
+    weights = np.exp(np.asarray(log_weights, np.float64) - largest)
     return weights / weights.sum()
 
 
