@@ -23,9 +23,9 @@ from typing import IO, Any, Literal
 
 from fova.errors import FovaError
 from fova.experiments.display import Display
+from fova.machine.interrupts import Interrupted
 from fova.run.config import Config, load_config
 from fova.run.directory import RunDirectory
-from fova.machine.interrupts import Interrupted
 
 LOGS = "logs"  # what workers wrote to standard error, in the runs' directory
 

@@ -393,7 +393,7 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     config = replace(config, run=replace(config.run, checkpoint_seconds=0.0))
     loop = Loop(config, run, engine, task, progress, plan.privacy, "fova server --resume")
     with run.lock():
-        finished = loop.go(StopSignal(progress.note, request.exists, threads=False))
+        finished = loop.finish(loop.train(StopSignal(progress.note, request.exists, threads=False)))
     progress.finish()
     return finished
 
