@@ -162,7 +162,7 @@ def test_observations_that_would_overflow_are_refused():
 def test_observations_that_are_no_numbers_are_refused():
     _, policy = make()
     for wrong in (["a", "b", "c"], [[1.0, 2.0, 3.0], [1.0]], None):
-        with pytest.raises(FovaError, match="Observations must be|takes observations"):
+        with pytest.raises(FovaError, match=r"Observations must be|takes observations"):
             policy(wrong)
 
 

@@ -221,8 +221,8 @@ def stack(policies: Sequence[Policy]) -> Policy:
 def from_actor(actor: Any, normaliser: Normalised | None, space: Space, **facts: Any) -> Policy:
     """The policy of a trained actor (`fova.networks`), with the statistics it was trained with.
 
-    A normaliser of None says that the actor takes raw observations. An actor of any other class is refused: what its
-    outputs mean as actions would have to be guessed.
+    A normaliser of None says that the actor takes raw observations. An actor of any other class is refused: what
+    its outputs mean as actions would have to be guessed.
     """
     from fova.networks import DeterministicActor, GaussianActor
 

@@ -111,5 +111,5 @@ def test_a_last_observation_that_is_nan_does_not_disturb_the_other_episodes():
 
 def test_a_policy_of_another_task_is_refused_by_name():
     task = replace(TASK, space=Space.unit(3, 2))
-    with pytest.raises(FovaError, match="policy 'a' has 1 observation column .*countdown has 3"):
+    with pytest.raises(FovaError, match=r"policy 'a' has 1 observation column .*countdown has 3"):
         play({"a": constant(1.0)}, task, episodes=1)

@@ -89,7 +89,7 @@ def test_being_stopped_is_explained():
 def test_the_program_ends_although_a_thread_computes():
     code = """
 import os, signal, threading, time
-from fova.interrupts import leave, stop_signal
+from fova.machine.interrupts import leave, stop_signal
 answered = threading.Event()
 def work():
     os.kill(os.getpid(), signal.SIGINT)
