@@ -98,9 +98,7 @@ def test_every_chart_has_drawn(page, report):
     curves, votes = charts[0], charts[-1]
     groups = read_groups([report.parent])
     same_data = len({tuple(data_returns(group)) for group in groups}) == 1
-    assert (
-        curves["marks"] == len(groups) + 2 * same_data
-    )  # lines, and two levels if the data is the same
+    assert curves["marks"] == len(groups) + 2 * same_data  # lines, and two levels if the data is the same
     assert votes["marks"] == 3
 
 
