@@ -1,8 +1,11 @@
 """Actors and critics: plain pytrees of weights that act on whole batches.
 
-Every network here works in its own frame: normalised observations in, actions in [-1, 1] out. Nothing in this
-file knows about clients, losses or data. A stack of networks (twin critics, the clients of a federation) is the
-same pytree with a leading axis, so averaging is a tree map and running a stack is one `jax.vmap`.
+Networks take normalised observations and give actions in [-1, 1]. Nothing in this file knows about clients, losses
+or data. A stack of networks (twin critics, the clients of a federation) is the same pytree with a leading axis.
+Averaging is then a tree map, and running a stack is one `jax.vmap`.
+
+`GaussianActor.forward` and `TwinCritic.score` keep the matrix products of a forward pass. A loss that needs the
+same values again takes its gradients from them and repeats no product.
 """
 
 from collections.abc import Sequence
@@ -11,18 +14,18 @@ from typing import Literal, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fova.spaces import Space
 
 T = TypeVar("T")
 Initialisation = Literal["orthogonal", "fan_in"]
 ActorKind = Literal["clipped", "squashed", "deterministic"]
-# What a forward pass leaves behind, one array per layer; see `MLP.keep`.
+# The matrix products of a forward pass, one array per layer; see `MLP.products`.
 Products = list[Float[Array, "*stack batch width"]]
 
 LOG_STD_RANGE = (-5.0, 2.0)
-# The largest |action| whose tanh-inverse is taken: beyond it float32 has no finite answer.
+# The largest |action| whose arctanh is taken. Beyond it the result in float32 is not finite.
 SATURATED = 1.0 - 1e-6
 LOG_SQRT_2PI = 0.9189385332046727
 
@@ -53,10 +56,10 @@ class Linear(eqx.Module):
     def __call__(self, x: Float[Array, "batch inputs"]) -> Float[Array, "batch outputs"]:
         return x @ self.weight + self.bias
 
-    def again(
+    def reuse(
         self, x: Float[Array, "batch inputs"], product: Float[Array, "batch outputs"]
     ) -> Float[Array, "batch outputs"]:
-        """What `self(x)` gave before: nothing is multiplied, yet gradients flow as if it had been."""
+        """`self(x)`, given its value. Nothing is multiplied; gradients are those of `self(x)`."""
         return known_product(self.weight, self.bias, x, product)
 
 
@@ -67,7 +70,7 @@ def known_product(
     x: Float[Array, "batch inputs"],
     product: Float[Array, "batch outputs"],
 ) -> Float[Array, "batch outputs"]:
-    """x @ weight + bias, given its value."""
+    """x @ weight + bias, given its value: the forward pass is free and the gradients are the usual ones."""
     return product
 
 
@@ -103,7 +106,7 @@ class LayerNorm(eqx.Module):
 def normalised(
     x: Float[Array, "batch width"], scale: Float[Array, " width"], shift: Float[Array, " width"]
 ) -> Float[Array, "batch width"]:
-    """Layer normalisation. The gradient is written out: what autodiff makes of it is slower and holds more."""
+    """Layer normalisation. The gradient is written out, because autodiff's is slower and stores more."""
     return _normalised_forward(x, scale, shift)[0]
 
 
@@ -123,16 +126,16 @@ def _normalised_backward(kept: tuple[Array, ...], slope: Array) -> tuple[Array, 
 
 
 def _row_means(x: Float[Array, "batch width"]) -> Float[Array, "batch 1"]:
-    """The mean of each row, as a product: XLA sums rows one number after the other, products go many at a time."""
+    """The mean of each row as a matrix product, which XLA runs faster on a CPU than a sum along a row."""
     column = jnp.full((x.shape[-1], 1), 1.0 / x.shape[-1], x.dtype)
-    return jnp.matmul(x, column, precision="highest")  # no shortened products on a GPU
+    return jnp.matmul(x, column, precision="highest")  # full float32 on a GPU, too
 
 
 normalised.defvjp(_normalised_forward, _normalised_backward)
 
 
 class MLP(eqx.Module):
-    """Hidden layers of Linear, then LayerNorm if wanted, then ReLU; a last Linear without either."""
+    """Hidden layers of Linear, optional LayerNorm and ReLU, then a last Linear."""
 
     layers: list[Linear]
     norms: list[LayerNorm]
@@ -157,21 +160,21 @@ class MLP(eqx.Module):
         self.last = Linear(keys[-1], widths[-1], outputs, initialisation, gain=last_gain)
 
     def __call__(self, x: Float[Array, "batch inputs"]) -> Float[Array, "batch outputs"]:
-        return self.keep(x)[-1]
+        return self.products(x)[-1]
 
-    def keep(self, x: Float[Array, "batch inputs"]) -> Products:
-        """The product of every layer, the output last: with them `again` needs no second forward pass."""
+    def products(self, x: Float[Array, "batch inputs"]) -> Products:
+        """The product of every layer, the output last. `reuse` takes gradients from them."""
         products = []
         for i, layer in enumerate(self.layers):
             products.append(layer(x))
             x = self._activation(i, products[-1])
         return [*products, self.last(x)]
 
-    def again(self, x: Float[Array, "batch inputs"], products: Products) -> Float[Array, "batch outputs"]:
-        """The output that `keep(x)` ended with, for its gradient: a backward pass costs what it always does."""
+    def reuse(self, x: Float[Array, "batch inputs"], products: Products) -> Float[Array, "batch outputs"]:
+        """`self(x)`, given `self.products(x)`. Only a backward pass has a cost."""
         for i, layer in enumerate(self.layers):
-            x = self._activation(i, layer.again(x, products[i]))
-        return self.last.again(x, products[-1])
+            x = self._activation(i, layer.reuse(x, products[i]))
+        return self.last.reuse(x, products[-1])
 
     def _activation(self, i: int, x: Float[Array, "batch width"]) -> Float[Array, "batch width"]:
         return jax.nn.relu(self.norms[i](x) if self.norms else x)
@@ -189,7 +192,7 @@ def normal_log_density(
 
 
 class Squashed(eqx.Module):
-    """a = tanh(u) with u Gaussian. Its density has a factor 1 / (1 - a^2) that explodes at the bounds."""
+    """a = tanh(u) with u Gaussian. Its density has a factor 1 / (1 - a^2), which is unbounded at the bounds."""
 
     mean: Float[Array, "batch action"]
     log_std: Float[Array, "batch action"]
@@ -207,7 +210,7 @@ class Squashed(eqx.Module):
         return jnp.tanh(u), self._log_density_of(u)
 
     def log_prob(self, action: Float[Array, "batch action"]) -> Float[Array, " batch"]:
-        # Actions at the bounds count as just inside them, so that the likelihood stays finite.
+        # An action at the bounds is moved just inside, so that its likelihood is finite.
         return self._log_density_of(jnp.arctanh(jnp.clip(action, -SATURATED, SATURATED)))
 
     def _log_density_of(self, u: Float[Array, "batch action"]) -> Float[Array, " batch"]:
@@ -217,9 +220,9 @@ class Squashed(eqx.Module):
 
 
 class Clipped(eqx.Module):
-    """A Gaussian around a tanh mean whose samples are clipped to the bounds; the density is the Gaussian's own.
+    """A Gaussian around a tanh mean. Samples are clipped to the bounds; the density is that of the Gaussian.
 
-    There is no squash, so an action at the bounds is as likely as its distance from the mean says and no more.
+    Nothing is squashed, so the likelihood of an action at the bounds depends only on its distance from the mean.
     """
 
     mean: Float[Array, "batch action"]  # already inside (-1, 1)
@@ -266,11 +269,31 @@ class GaussianActor(eqx.Module):
     def __call__(self, observation: Float[Array, "batch observation"]) -> Squashed | Clipped:
         return self.distribution(self.net(observation))
 
+    def forward(self, observation: Float[Array, "batch observation"]) -> "Forward":
+        """The distribution at each observation, kept so that a loss can use it again without a forward pass."""
+        return Forward(self, observation, self.net.products(observation))
+
     def distribution(self, output: Float[Array, "batch parameters"]) -> Squashed | Clipped:
-        """The action distribution that the network's output stands for."""
+        """The action distribution whose parameters are the network's output."""
         mean, log_std = jnp.split(output, 2, axis=-1)
         log_std = jnp.clip(log_std, *LOG_STD_RANGE)
         return Squashed(mean, log_std) if self.kind == "squashed" else Clipped(jnp.tanh(mean), log_std)
+
+
+class Forward(eqx.Module):
+    """A finished forward pass of an actor."""
+
+    actor: GaussianActor
+    observation: Float[Array, "batch observation"]
+    products: Products
+
+    @property
+    def policy(self) -> Squashed | Clipped:
+        return self.actor.distribution(self.products[-1])
+
+    def for_actor(self, actor: GaussianActor) -> Squashed | Clipped:
+        """The same distribution with gradients for `actor`, which has the parameters of this forward pass."""
+        return actor.distribution(actor.net.reuse(self.observation, self.products))
 
 
 class DeterministicActor(eqx.Module):
@@ -293,14 +316,14 @@ def make_actor(
     layer_norm: bool = False,
     initialisation: Initialisation = "orthogonal",
 ) -> Actor:
-    """An actor of the wanted kind. With orthogonal weights it starts with nearly the same action in every state."""
+    """An actor of the given kind. With orthogonal weights its first actions hardly depend on the state."""
     outputs = space.action.size if kind == "deterministic" else 2 * space.action.size
     net = MLP(key, space.observation, hidden, outputs, layer_norm, initialisation, last_gain=0.01)
     return DeterministicActor(net) if kind == "deterministic" else GaussianActor(net, kind)
 
 
 class TwinCritic(eqx.Module):
-    """Two critics stacked along the leading axis of one pytree: each layer is one batched product."""
+    """Two critics stacked along the leading axis of one pytree, so that each layer is one batched product."""
 
     net: MLP  # every leaf has a leading axis of 2
 
@@ -320,56 +343,100 @@ class TwinCritic(eqx.Module):
     def __call__(
         self, observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
     ) -> Float[Array, "2 *stack batch"]:
-        """Q1 and Q2 of each action at its observation; a stack of candidates per state is scored in one call."""
-        return self.keep(observation, action)[-1][..., 0]
+        """Q1 and Q2 of each action at its observation. A stack of candidates per state is scored in one call."""
+        return self.score(observation, action).q
 
-    def keep(
+    def score(
         self, observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
-    ) -> Products:
-        """Every layer's products, [2, *stack, batch, width] each, Q last: `again` takes gradients from them."""
+    ) -> "Scored":
+        """Q1 and Q2 as in a call, kept so that losses can use them again without a forward pass."""
         rows = state_action_rows(observation, action)
-        products = jax.vmap(lambda net: net.keep(rows))(self.net)
-        return [product.reshape(2, *action.shape[:-1], product.shape[-1]) for product in products]
+        products = jax.vmap(lambda net: net.products(rows))(self.net)
+        shaped = [product.reshape(2, *action.shape[:-1], product.shape[-1]) for product in products]
+        return Scored(self, observation, action, shaped)
 
-    def again(
+    def paired(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "2 *stack batch action"]
+    ) -> Float[Array, "2 *stack batch"]:
+        """Q1 of the first critic's actions and Q2 of the second's."""
+
+        def score(net: MLP, action: Float[Array, "*stack batch action"]) -> Float[Array, "*stack batch"]:
+            return net(state_action_rows(observation, action))[..., 0].reshape(action.shape[:-1])
+
+        return jax.vmap(score)(self.net, action)
+
+    def reuse(
         self,
         observation: Float[Array, "batch observation"],
         action: Float[Array, "2 *stack batch action"],
         products: Products,
     ) -> Float[Array, "2 *stack batch"]:
-        """The Q that `keep` found for these actions, or for some of them, each critic its own; for the gradient."""
+        """`paired(observation, action)`, given the products of that forward pass."""
 
         def score(
-            net: MLP, own: Float[Array, "*stack batch action"], kept: Products
+            net: MLP, action: Float[Array, "*stack batch action"], products: Products
         ) -> Float[Array, "*stack batch"]:
-            flat = [product.reshape(-1, product.shape[-1]) for product in kept]
-            return net.again(state_action_rows(observation, own), flat)[..., 0].reshape(own.shape[:-1])
+            flat = [product.reshape(-1, product.shape[-1]) for product in products]
+            return net.reuse(state_action_rows(observation, action), flat)[..., 0].reshape(action.shape[:-1])
 
         return jax.vmap(score)(self.net, action, products)
 
-    def each(
-        self, observation: Float[Array, "batch observation"], action: Float[Array, "2 *stack batch action"]
-    ) -> Float[Array, "2 *stack batch"]:
-        """Q1 of the first critic's actions and Q2 of the second's, for votes that each critic holds alone."""
 
-        def score(net: MLP, own: Float[Array, "*stack batch action"]) -> Float[Array, "*stack batch"]:
-            return net(state_action_rows(observation, own))[..., 0].reshape(own.shape[:-1])
+class Scored(eqx.Module):
+    """Q of a stack of candidate actions: a finished forward pass of twin critics."""
 
-        return jax.vmap(score)(self.net, action)
+    critic: TwinCritic
+    observation: Float[Array, "batch observation"]
+    actions: Float[Array, "*stack batch action"]
+    products: Products  # [2, *stack, batch, width] each
+
+    @property
+    def q(self) -> Float[Array, "2 *stack batch"]:
+        return self.products[-1][..., 0]
+
+    def for_critic(
+        self, critic: TwinCritic, candidate: int, winner: Int[Array, "2 batch"]
+    ) -> tuple[Float[Array, "2 batch"], Float[Array, "2 batch"]]:
+        """Q of one candidate and Q of each critic's winner, with gradients for `critic`.
+
+        `critic` has the parameters of this forward pass. Candidates without a gradient cost nothing.
+        """
+        pair = [
+            jnp.stack([values[:, candidate], pick(values, winner)], axis=1)
+            for values in (jnp.broadcast_to(self.actions, (2, *self.actions.shape)), *self.products)
+        ]
+        q = critic.reuse(self.observation, pair[0], pair[1:])
+        return q[:, 0], q[:, 1]
+
+    def for_action(self, candidate: int, action: Float[Array, "batch action"]) -> Float[Array, "2 batch"]:
+        """Q of one candidate with gradients for `action`, which has the value of that candidate."""
+        both = jnp.broadcast_to(action, (2, *action.shape))
+        return self.critic.reuse(self.observation, both, [values[:, candidate] for values in self.products])
+
+
+def pick(
+    values: Float[Array, "2 candidates batch ..."], winner: Int[Array, "2 batch"]
+) -> Float[Array, "2 batch ..."]:
+    """For each critic and state, the value of the winning candidate."""
+    won = winner.reshape(*winner.shape, *[1] * (values.ndim - 3))
+    picked = values[:, 0]
+    for candidate in range(1, values.shape[1]):  # selections are faster than a gather
+        picked = jnp.where(won == candidate, values[:, candidate], picked)
+    return picked
 
 
 def state_action_rows(
     observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
 ) -> Float[Array, "rows inputs"]:
-    """Each action beside its observation, all candidates of the stack below one another."""
+    """One row for each action: its observation, then the action itself."""
     states = jnp.broadcast_to(observation, (*action.shape[:-1], observation.shape[-1]))
     rows = jnp.concatenate([states, action], axis=-1)
     return rows.reshape(-1, rows.shape[-1])
 
 
-def polyak(slow: T, fast: T, rate: float) -> T:
-    """slow + rate (fast - slow), leaf by leaf: how slow critics follow the current ones."""
-    return jax.tree.map(lambda s, f: s + rate * (f - s), slow, fast)
+def polyak(target: T, current: T, rate: float) -> T:
+    """target + rate (current - target), leaf by leaf: how target networks follow the current ones."""
+    return jax.tree.map(lambda t, c: t + rate * (c - t), target, current)
 
 
 # --- How far apart two policies are -----------------------------------------------------------------------
@@ -378,11 +445,11 @@ def polyak(slow: T, fast: T, rate: float) -> T:
 def distance(one: Squashed | Clipped | Point, other: Squashed | Clipped | Point) -> Float[Array, ""]:
     """Mean over states of the distance between two policies, in [0, 1].
 
-    Between Gaussians it is the total variation, 1/2 integral |p - q|, estimated with samples from the even
-    mixture of the two: there |p - q| / (p + q) = |tanh((log p - log q) / 2)|, so the estimate can neither
-    explode nor leave the range. A squash does not change a total variation and clipping can only shrink it, so
-    both kinds are measured before either. The noise is fixed: a change between rounds is a change of the
-    policies. Deterministic actions have no density: there it is half the mean absolute difference.
+    Between Gaussians it is the total variation, 1/2 integral |p - q|. It is estimated with samples from the even
+    mixture of the two, where |p - q| / (p + q) = |tanh((log p - log q) / 2)| is bounded. A squash does not change a
+    total variation and clipping can only reduce it, so both kinds are measured before either. The noise is fixed:
+    a difference between rounds is a difference between policies. Deterministic actions have no density; their
+    distance is half the mean absolute difference.
     """
     if isinstance(one, Point) or isinstance(other, Point):
         return 0.5 * jnp.mean(jnp.abs(one.mode() - other.mode()))

@@ -2,23 +2,30 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fova.algorithms import configure
 from fova.algorithms.base import Broadcast, Submission, weighted_mean
 from fova.errors import FovaError
-from fova.federation.aggregation import AGGREGATIONS, get, krum, median, trimmed_mean, weigh
+from fova.federation.aggregation import AGGREGATIONS, for_algorithm, get, krum, median, trimmed_mean, weigh
 
 # Five clients, two coordinates. The fourth is far off and the fifth sent rubbish and was rejected.
 VALUES = jnp.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [100.0, -100.0], [jnp.nan, jnp.inf]])
 LOG_WEIGHT = jnp.array([0.0, 0.0, 0.0, 0.0, -jnp.inf])
 METRICS = {"rows": jnp.array([1.0, 1.0, 2.0, 4.0, 50.0]), "value": jnp.array([0.0, 10.0, 0.0, 0.0, 99.0])}
+BY_RETURNS = jnp.log(jnp.array([3.0, 1.0, 1.0, 1.0, 9.0]))
 SENT = Submission({"w": VALUES}, LOG_WEIGHT, METRICS)
 
 
+def everything(parameters):
+    """All parameters are networks."""
+    return parameters
+
+
 def combined(name, sent=SENT):
-    weighed = weigh(get(name), sent)
+    weighed = weigh(get(name), sent, BY_RETURNS[: len(sent.log_weight)])
     combine = get(name).combine
     if combine is None:
         return np.asarray(weighted_mean(weighed.parameters, weighed.log_weight)["w"])
-    return np.asarray(combine(weighed)["w"])
+    return np.asarray(combine(weighed, everything)["w"])
 
 
 def test_weightings_by_hand():
@@ -29,6 +36,28 @@ def test_weightings_by_hand():
     np.testing.assert_allclose(combined("value"), expected, rtol=1e-5)
 
 
+def test_weights_by_the_returns_in_the_data_by_hand():
+    expected = [(3 * 1 + 2 + 3 + 100) / 6, (3 * 10 + 20 + 30 - 100) / 6]
+    np.testing.assert_allclose(combined("returns"), expected, rtol=1e-6)
+
+
+def test_an_algorithm_may_ask_for_weights_by_returns():
+    assert for_algorithm("algorithm", configure("fova")) is AGGREGATIONS["returns"]
+    assert for_algorithm("algorithm", configure("fova", preset="equations")) is AGGREGATIONS["algorithm"]
+    assert for_algorithm("uniform", configure("fova")) is AGGREGATIONS["uniform"]
+    assert for_algorithm("returns", configure("fed-bc")) is AGGREGATIONS["returns"]
+
+
+@pytest.mark.parametrize("name", ["median", "trimmed-mean", "krum"])
+def test_leaves_of_every_rank_are_combined(name):
+    scalars = jnp.array([1.0, 2.0, 3.0, 2.0, jnp.nan])
+    tree = {"scalar": scalars, "matrix": scalars[:, None, None] * jnp.ones((2, 3))}
+    sent = weigh(get(name), Submission(tree, LOG_WEIGHT, METRICS), BY_RETURNS)
+    combined = get(name).combine(sent, everything)
+    assert float(combined["scalar"]) == 2.0
+    np.testing.assert_array_equal(combined["matrix"], np.full((2, 3), 2.0))
+
+
 def test_median_and_trimmed_mean_by_hand():
     np.testing.assert_allclose(combined("median"), [2.5, 15.0], rtol=1e-6)
     np.testing.assert_allclose(combined("trimmed-mean"), [2.5, 15.0], rtol=1e-6)  # one cut at each end of four
@@ -36,15 +65,15 @@ def test_median_and_trimmed_mean_by_hand():
 
 def test_trimmed_mean_of_two_clients_cuts_nobody():
     two = Submission({"w": VALUES[:2]}, jnp.zeros(2), {})
-    np.testing.assert_allclose(trimmed_mean(two)["w"], [1.5, 15.0])
+    np.testing.assert_allclose(trimmed_mean(two, everything)["w"], [1.5, 15.0])
 
 
 def test_krum_takes_a_submission_from_the_crowd():
     # squared distances between the first three: 101, 101, 404; to the fourth over 20,000
     # with four clients each looks at its one nearest neighbour: 101, 101, 101; the first of equals wins
-    np.testing.assert_allclose(krum(SENT)["w"], [1.0, 10.0])
+    np.testing.assert_allclose(krum(SENT, everything)["w"], [1.0, 10.0])
     crowd = jnp.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1], [0.1, 0.1], [50.0, 50.0]])
-    chosen = krum(Submission({"w": crowd}, jnp.zeros(5), {}))["w"]
+    chosen = krum(Submission({"w": crowd}, jnp.zeros(5), {}), everything)["w"]
     assert float(jnp.abs(chosen).max()) < 1.0
 
 
@@ -52,13 +81,13 @@ def test_krum_compares_networks_and_not_what_is_federated_beside_them():
     """The first four differ by any amount in what follows their data; the fifth's networks are far off."""
     networks = jnp.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1], [0.1, 0.1], [50.0, 50.0]])
     beside = jnp.array([-900.0, 0.0, 900.0, 1800.0, 0.0])
-    chosen = krum(Submission(Broadcast(networks, networks, beside), jnp.zeros(5), {}))
+    chosen = krum(Submission(Broadcast(networks, networks, beside), jnp.zeros(5), {}), configure("fova").networks)
     assert float(jnp.abs(chosen.actor).max()) < 1.0
 
 
 def test_krum_with_one_client_left_takes_it_and_not_the_rejected_one():
     two = Submission({"w": jnp.array([[jnp.nan, jnp.nan], [1.0, 2.0]])}, jnp.array([-jnp.inf, 0.0]), {})
-    np.testing.assert_allclose(krum(two)["w"], [1.0, 2.0])
+    np.testing.assert_allclose(krum(two, everything)["w"], [1.0, 2.0])
 
 
 @pytest.mark.parametrize("name", AGGREGATIONS)
@@ -77,7 +106,9 @@ def test_one_client_that_lies_cannot_move_robust_aggregations_far(name):
 
 def test_nothing_is_finite_when_everybody_is_rejected():
     nobody = Submission({"w": VALUES}, jnp.full(5, -jnp.inf), METRICS)
-    assert not np.isfinite(np.asarray(median(nobody)["w"])).any()  # the engine refuses such a round: see simulation
+    assert not np.isfinite(
+        np.asarray(median(nobody, everything)["w"])
+    ).any()  # the engine refuses such a round: see simulation
 
 
 def test_an_unknown_aggregation_is_named():
@@ -87,4 +118,4 @@ def test_an_unknown_aggregation_is_named():
 
 def test_weighing_by_value_needs_critics():
     with pytest.raises(FovaError, match="needs critics"):
-        weigh(get("value"), Submission({"w": VALUES}, LOG_WEIGHT, {"rows": METRICS["rows"]}))
+        weigh(get("value"), Submission({"w": VALUES}, LOG_WEIGHT, {"rows": METRICS["rows"]}), BY_RETURNS)

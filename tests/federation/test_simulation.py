@@ -12,6 +12,7 @@ from fova.data.transitions import Episode, from_episodes
 from fova.errors import FovaError
 from fova.federation import simulation as simulation_module
 from fova.federation.aggregation import AGGREGATIONS, Aggregation
+from fova.federation.engine import RoundSettings
 from fova.federation.simulation import Simulation
 from fova.spaces import Space
 from tiny import make_transitions
@@ -21,7 +22,7 @@ TINY = configure("fova", hidden=(8,), batch_size=8, actor_lr=1e-3)
 
 
 def run(clients, rounds=2, **options):
-    simulation = Simulation(TINY, clients, SPACE, **{"local_steps": 3, **options})
+    simulation = Simulation(TINY, clients, SPACE, RoundSettings(**{"local_steps": 3, **options}))
     state = simulation.start()
     reports = []
     for _ in range(rounds):
@@ -34,6 +35,15 @@ def assert_close(one, other, **tolerance):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), one, other)
 
 
+def assert_same_metrics(one, other):
+    assert set(one.clients) == set(other.clients)
+    for client, metrics in one.clients.items():
+        assert metrics
+        assert set(metrics) == set(other.clients[client])
+        for name, value in metrics.items():
+            np.testing.assert_allclose(value, other.clients[client][name], atol=1e-4, rtol=1e-4, err_msg=name)
+
+
 def assert_same_bytes(one, other):
     assert jax.tree.all(jax.tree.map(lambda a, b: np.asarray(a).tobytes() == np.asarray(b).tobytes(), one, other))
 
@@ -44,11 +54,11 @@ def unequal_clients():
 
 
 def test_all_clients_start_from_the_same_networks(unequal_clients):
-    state = Simulation(TINY, unequal_clients, SPACE, local_steps=1).start()
+    state = Simulation(TINY, unequal_clients, SPACE, RoundSettings(local_steps=1)).start()
     for leaf in jax.tree.leaves(state.learners):
         np.testing.assert_array_equal(leaf, np.broadcast_to(leaf[:1], leaf.shape))
     first = jax.tree.map(lambda leaf: leaf[0], state.learners)
-    assert_close(state.broadcast.actor, first.actor, atol=1e-7)
+    assert_close(state.broadcast.actor, first.actor.network, atol=1e-7)
 
 
 def test_what_is_on_the_device_is_bounded_by_the_cohort_not_by_the_federation(monkeypatch):
@@ -86,9 +96,7 @@ def test_clients_dealt_out_among_devices_learn_what_they_learn_on_one(unequal_cl
             on_one, reports_of_one = run(unequal_clients, together=together)
         assert_close(dealt_out.broadcast, on_one.broadcast, atol=1e-6)
         assert_close(dealt_out.learners, on_one.learners, atol=1e-5)
-        for name, values in reports[-1].metrics.items():
-            assert values.shape == (3,)
-            np.testing.assert_allclose(values, reports_of_one[-1].metrics[name], atol=1e-4, rtol=1e-4)
+        assert_same_metrics(reports[-1], reports_of_one[-1])
 
 
 def test_devices_never_wait_for_one_another(unequal_clients, monkeypatch):
@@ -126,7 +134,9 @@ def test_same_seed_same_bytes(unequal_clients):
 
 def test_the_server_is_the_plain_mean_of_its_clients(unequal_clients):
     state, _ = run(unequal_clients)
-    mean = jax.tree.map(lambda leaf: leaf.mean(axis=0), (state.learners.actor, state.learners.critic))
+    mean = jax.tree.map(
+        lambda leaf: leaf.mean(axis=0), (state.learners.actor.network, state.learners.critic.network)
+    )
     assert_close((state.broadcast.actor, state.broadcast.critic), mean, atol=1e-6)
 
 
@@ -134,14 +144,13 @@ def test_order_of_clients_changes_nothing(unequal_clients):
     turned = dict(reversed(unequal_clients.items()))
     (one, reports), (other, turned_reports) = run(unequal_clients), run(turned)
     assert_close(one.broadcast, other.broadcast, atol=1e-5)
-    for name, values in reports[-1].metrics.items():
-        np.testing.assert_allclose(values, turned_reports[-1].metrics[name][::-1], atol=1e-4, rtol=1e-4)
+    assert_same_metrics(reports[-1], turned_reports[-1])
 
 
 def test_identical_clients_with_identical_batches_equal_one_client():
     data = make_transitions(7)
-    alone = Simulation(TINY, {"a": data}, SPACE, local_steps=3)
-    together = Simulation(TINY, {"a": data, "b": data, "c": data}, SPACE, local_steps=3)
+    alone = Simulation(TINY, {"a": data}, SPACE, RoundSettings(local_steps=3))
+    together = Simulation(TINY, {"a": data, "b": data, "c": data}, SPACE, RoundSettings(local_steps=3))
     together._identities[:] = alone._identities[0]  # the name decides the batches: give all the same
     one, three = alone.start(), together.start()
     for _ in range(2):
@@ -155,27 +164,26 @@ def test_cohorts_change_nothing_but_memory(unequal_clients, cohort):
     (whole, reports), (parts, part_reports) = run(unequal_clients), run(unequal_clients, cohort=cohort)
     assert_close(whole.broadcast, parts.broadcast, atol=1e-5)
     assert_close(whole.learners, parts.learners, atol=1e-5)
-    for name, values in reports[0].metrics.items():
-        np.testing.assert_allclose(values, part_reports[0].metrics[name], atol=1e-4, rtol=1e-4)
+    assert_same_metrics(reports[0], part_reports[0])
 
 
 def test_partial_participation_leaves_the_others_alone():
     clients = {f"c{i}": make_transitions(i) for i in range(6)}
-    simulation = Simulation(TINY, clients, SPACE, local_steps=2, participation=0.5)
+    simulation = Simulation(TINY, clients, SPACE, RoundSettings(local_steps=2, participation=0.5))
     state, seen = simulation.start(), set()
     for _ in range(5):
         before = [leaf.copy() for leaf in jax.tree.leaves(state.learners)]
         state, report = simulation.round(state)
         assert len(report.clients) == 3
-        absent = sorted(set(range(6)) - set(report.clients))
+        absent = [i for i, name in enumerate(clients) if name not in report.clients]
         for old, new in zip(before, jax.tree.leaves(state.learners)):
             np.testing.assert_array_equal(old[absent], new[absent])
         seen |= set(report.clients)
-    assert seen == set(range(6)), "over some rounds everybody takes part"
+    assert seen == set(clients), "over some rounds everybody takes part"
 
 
 def test_new_data_keeps_the_clients_and_their_learners(unequal_clients):
-    simulation = Simulation(TINY, unequal_clients, SPACE, local_steps=2)
+    simulation = Simulation(TINY, unequal_clients, SPACE, RoundSettings(local_steps=2))
     state, _ = simulation.round(simulation.start())
     simulation.set_data({name: make_transitions(50 + i) for i, name in enumerate(unequal_clients)})
     state, _ = simulation.round(simulation.data_changed(state))
@@ -192,21 +200,21 @@ def test_a_client_that_diverges_is_rejected_and_named_and_the_rest_goes_on(unequ
         unequal_clients["client-1"], rewards=np.full(len(unequal_clients["client-1"]), np.inf, "f")
     )
     clients = unequal_clients | {"client-1": broken}
-    simulation = Simulation(TINY, clients, SPACE, local_steps=2)
+    simulation = Simulation(TINY, clients, SPACE, RoundSettings(local_steps=2))
     start = simulation.start()
     before = jax.tree.map(lambda leaf: leaf[1].copy(), start.learners)
     state, report = simulation.round(start)
-    assert list(report.rejected) == [1]
+    assert list(report.rejected) == ["client-1"]
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.broadcast))
     assert_close(jax.tree.map(lambda leaf: leaf[1], state.learners), before, atol=0)
     others = [0, 2]
-    mean = jax.tree.map(lambda leaf: leaf[others].mean(axis=0), state.learners.actor)
+    mean = jax.tree.map(lambda leaf: leaf[others].mean(axis=0), state.learners.actor.network)
     assert_close(state.broadcast.actor, mean, atol=1e-6)
 
 
 def test_divergence_of_everybody_says_what_to_do(unequal_clients):
     algorithm = configure("fova", hidden=(8,), batch_size=8, critic_lr=1e30)
-    simulation = Simulation(algorithm, unequal_clients, SPACE, local_steps=3)
+    simulation = Simulation(algorithm, unequal_clients, SPACE, RoundSettings(local_steps=3))
     with pytest.raises(FovaError, match=r"diverged in round 1(.|\n)*--critic-lr"):
         simulation.round(simulation.start())
 
@@ -223,18 +231,18 @@ def test_alone_nobody_hears_of_anybody(unequal_clients):
 
 
 def test_a_different_aggregation_is_one_argument(unequal_clients):
-    def first_client(submissions):
+    def first_client(submissions, networks):
         return jax.tree.map(lambda leaf: leaf[0], submissions.parameters)
 
     state, _ = run(unequal_clients, rounds=1, aggregation=Aggregation(combine=first_client))
-    assert_close(state.broadcast.actor, jax.tree.map(lambda leaf: leaf[0], state.learners.actor), atol=0)
+    assert_close(state.broadcast.actor, jax.tree.map(lambda leaf: leaf[0], state.learners.actor.network), atol=0)
 
 
 @pytest.mark.parametrize("cohort", [64, 2])
 def test_weights_by_size_hold_across_cohorts(unequal_clients, cohort):
     state, _ = run(unequal_clients, rounds=1, aggregation=AGGREGATIONS["size"], cohort=cohort)
     sizes = np.array([len(data) for data in unequal_clients.values()], np.float32)
-    mean = jax.tree.map(lambda leaf: np.average(leaf, axis=0, weights=sizes), state.learners.actor)
+    mean = jax.tree.map(lambda leaf: np.average(leaf, axis=0, weights=sizes), state.learners.actor.network)
     assert_close(state.broadcast.actor, mean, atol=1e-6)
 
 
@@ -276,7 +284,7 @@ def test_every_algorithm_learns_a_tiny_task(name):
         )
     common = {"hidden": (32,), "batch_size": 64, "actor_lr": 3e-3, "critic_lr": 3e-3}
     algorithm = configure(name, **common, **LEARNERS[name])
-    simulation = Simulation(algorithm, clients, SPACE, local_steps=100)
+    simulation = Simulation(algorithm, clients, SPACE, RoundSettings(local_steps=100))
     state = simulation.start()
     for _ in range(6):
         state, _ = simulation.round(state)
@@ -297,7 +305,7 @@ def test_fed_bc_learns_what_its_clients_do():
         )
         clients[name] = from_episodes([episode])
     algorithm = configure("fed-bc", hidden=(32,), batch_size=16, actor_lr=3e-3)
-    simulation = Simulation(algorithm, clients, SPACE, local_steps=20)
+    simulation = Simulation(algorithm, clients, SPACE, RoundSettings(local_steps=20))
     state = simulation.start()
     for _ in range(25):
         state, _ = simulation.round(state)

@@ -13,17 +13,17 @@ from in_process import InProcessGrid
 from fova.algorithms import configure
 from fova.data.sources import load
 from fova.errors import FovaError
-from fova.federation.aggregation import AGGREGATIONS
 from fova.federation.clients import ClientSpec, Federation
-from fova.federation.simulation import Simulation
 from fova.network import client as flower_client
 from fova.network import server as flower_server
-from fova.network.messages import WEIGHT
-from fova.network.server import Server, ServerConfig, create_run
+from fova.network.messages import NUMBERS, WEIGHT
+from fova.network.server import FlowerEngine, ServerConfig, create_run
 from fova.policy import load_policy
 from fova.progress import Quiet
+from fova.run import loop
 from fova.run.checkpoint import checkpoints
 from fova.run.config import Config, RunConfig
+from fova.run.simulated import SimulatedEngine
 from tiny import make_transitions, save_npz
 
 NAMES = ("east", "north", "south")
@@ -73,23 +73,17 @@ def new_run(tmp_path, config=None, **network):
 
 
 def train(grid, run, notes=None, pause=None):
-    return Server(grid, run, notes or Notes(), pause or (lambda seconds: None)).go()
+    return flower_server.train(grid, run, notes or Notes(), pause or (lambda seconds: None)).state
 
 
-def simulated(files, config):
+def simulated(files, config, folder=None):
     """The same training in the simulation; the clients' data is what a client reads from its file."""
     federation = Federation.build([ClientSpec(str(path), name=name) for name, path in files.items()])
-    simulation = Simulation(
-        config.algorithm,
-        federation.prepared(federation.normaliser(), config.run.reward_scale),
-        federation.space,
-        local_steps=config.run.local_steps,
-        seed=config.run.seed,
-        aggregation=AGGREGATIONS[config.run.aggregation],
-    )
-    state = simulation.start()
+    engine = SimulatedEngine(config, federation)
+    engine.prepare(None)
+    state = engine.start()
     for _ in range(config.run.rounds):
-        state, report = simulation.round(state)
+        state, report = engine.round(state)
     return state, report
 
 
@@ -127,19 +121,21 @@ def test_the_same_seed_gives_the_same_parameters_as_the_simulation(
     assert_close(state.broadcast, expected.broadcast)
     last = run.metrics()[-1]["clients"]
     assert list(last) == sorted(NAMES)
-    for name, values in report.metrics.items():
-        np.testing.assert_allclose([last[client][name] for client in NAMES], values, rtol=2e-3, atol=1e-4)
+    for client, metrics in report.clients.items():
+        assert set(last[client]) == set(metrics)
+        for name, value in metrics.items():
+            np.testing.assert_allclose(last[client][name], value, rtol=2e-3, atol=1e-4, err_msg=name)
 
 
 def test_the_run_directory_is_that_of_any_run(grid, tmp_path):
     run = new_run(tmp_path)
     train(grid, run)
     assert run.is_complete()
-    assert [entry["round"] for entry in run.metrics()] == [1, 2, 3]
+    assert [entry["round"] for entry in run.metrics()] == [0, 1, 2, 3]
     policy = load_policy(run.path)
     assert policy(np.zeros(3)).shape == (2,)
     assert policy.facts["rounds"] == 3
-    assert run.read_json("participation.json") == {name: {"counted": 3} for name in NAMES}
+    assert all(set(entry["clients"]) == set(NAMES) for entry in run.metrics()[1:])
 
 
 # --- What leaves a client ---------------------------------------------------------------------------------
@@ -165,11 +161,11 @@ def test_nothing_but_parameters_weight_metrics_and_sums_leaves_a_client(grid, wa
             assert all(isinstance(value, float) for value in content["metrics"].values()), "no lists of values"
             assert {WEIGHT, "rows", "value"} < set(content["metrics"])
         else:
-            assert set(content) == ({"about", "sums"} if normalise else {"about"})
+            assert set(content) == {"about", "statistics"}
             assert set(content["about"]) == {"version", "run", "client"}
-            if normalise:
-                shapes = {name: tuple(array.shape) for name, array in content["sums"].items()}
-                assert shapes == {"count": (), "total": (3,), "squares": (3,)}
+            shapes = {name: tuple(array.shape) for name, array in content["statistics"].items()}
+            columns = {"total": (3,), "squares": (3,)} if normalise else {}
+            assert shapes == dict.fromkeys(NUMBERS, ()) | columns
 
 
 def test_no_row_of_data_is_in_any_byte_that_leaves_a_client(grid, ward_files, tmp_path):
@@ -195,7 +191,7 @@ def test_smaller_submissions_are_smaller_and_nearly_the_same(grid, ward_files, t
     run = new_run(tmp_path, settings(rounds=1, compress="int8"))
     state = train(grid, run)
     plain = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(state.broadcast))
-    assert run.metrics()[0]["bytes_per_client"]["up"] < 0.5 * plain
+    assert run.metrics()[1]["bytes_per_client"]["up"] < 0.5 * plain
     assert_close(state.broadcast, expected.broadcast, atol=2e-3)
 
 
@@ -257,10 +253,9 @@ def test_a_bad_submission_is_rejected_and_counted_and_the_round_goes_on(grid, wa
     grid.tamper[100] = tamper
     run = new_run(tmp_path, settings(rounds=1), min_clients=2)
     state = train(grid, run)
-    (entry,) = run.metrics()
+    _, entry = run.metrics()
     assert entry["rejected"] == ["east"]
     assert re.search(reason, entry["rejected_because"]["east"])
-    assert run.read_json("participation.json")["east"] == {"rejected": 1}
     sent = [
         message.content.array_records["parameters"][LAST].numpy()
         for direction, node, message in grid.log
@@ -279,7 +274,7 @@ def test_a_replayed_answer_counts_once_and_an_old_one_not_at_all(grid, tmp_path)
     grid.tamper[101] = in_rounds(replay)
     run = new_run(tmp_path, settings(rounds=2), min_clients=2)
     train(grid, run)
-    first, second = run.metrics()
+    _, first, second = run.metrics()
     assert set(first["clients"]) == set(NAMES)
     assert second["rejected"] == ["north"], "its first answer to round 2 was the one to round 1"
     assert "round 0" in second["rejected_because"]["north"]
@@ -309,11 +304,14 @@ def test_a_client_of_another_version_is_refused_with_both_named(grid, tmp_path, 
     monkeypatch.setattr(flower_client.messages, "hello_answer", older)
     train(grid, run, notes)
     assert "it runs fova 0.0.9, but the server fova " in notes
-    assert set(run.metrics()[0]["clients"]) == {"east", "north"}
+    assert set(run.metrics()[1]["clients"]) == {"east", "north"}
 
 
 def test_a_client_refuses_a_server_of_another_version(grid, tmp_path, monkeypatch):
-    server = Server(grid, new_run(tmp_path), notes := Notes(), lambda seconds: None)
+    run = new_run(tmp_path)
+    run_id, network = flower_server.read_server(run)
+    plan = flower_server.make_plan(settings(), network, run_id)
+    server = FlowerEngine(grid, plan, network, notes := Notes(), lambda seconds: None)
     monkeypatch.setattr(flower_client.messages, "__version__", "9.9.9")
     monkeypatch.setattr("fova.network.plan.__version__", "9.9.9")
     server.plan = server.plan.__class__(**server.plan.__dict__ | {"version": "0.0.1"})
@@ -322,7 +320,7 @@ def test_a_client_refuses_a_server_of_another_version(grid, tmp_path, monkeypatc
         "hello",
         lambda plan, real=flower_server.messages.hello: versioned(real(plan), "0.0.1"),
     )
-    assert server._gather() == {}
+    assert server._present() == {}
     assert "The server runs fova 0.0.1, but this client has fova 9.9.9" in notes
 
 
@@ -344,10 +342,10 @@ def test_a_client_with_other_dimensions_is_told_before_any_training(grid, tmp_pa
 
     with pytest.raises(Enough):
         train(grid, run, notes, stop)
-    assert "has 3 observation and 2 action columns, but the server trains on 5 observation" in notes
+    assert "has 3 observation columns and 2 action columns, but the server trains on 5 observation" in notes
     assert not any("parameters" in message.content for _, _, message in grid.log)
     journal = (tmp_path / "clients" / "east" / "journal.jsonl").read_text()
-    assert "3 observation and 2 action columns" in journal, "the client's own people read it, too"
+    assert "3 observation columns and 2 action columns" in journal, "the client's own people read it, too"
 
 
 def test_what_is_wrong_with_a_row_stays_with_the_client(grid, ward_files, tmp_path):
@@ -368,7 +366,7 @@ def test_two_clients_of_one_name_and_a_name_of_somebody_elses_key_are_refused(gr
     train(grid, run, notes)
     assert "another client is called 'east'" in notes
     assert "calls itself 'north', but its key is registered for 'west'" in notes
-    assert set(run.metrics()[0]["clients"]) == {"east", "south"}
+    assert set(run.metrics()[1]["clients"]) == {"east", "south"}
 
 
 def test_a_late_joiner_takes_part_from_the_next_round(grid, tmp_path):
@@ -380,7 +378,7 @@ def test_a_late_joiner_takes_part_from_the_next_round(grid, tmp_path):
             grid.nodes[102] = late
 
     train(grid, run, Arrival())
-    assert [len(entry["clients"]) for entry in run.metrics()] == [2, 3, 3]
+    assert [len(entry["clients"]) for entry in run.metrics()[1:]] == [2, 3, 3]
 
 
 def test_a_newcomer_that_never_says_who_it_is_holds_nobody_up(grid, tmp_path):
@@ -397,7 +395,7 @@ def test_the_server_waits_for_enough_clients(grid, tmp_path):
     run, notes = new_run(tmp_path, settings(rounds=1)), Notes()
     train(grid, run, notes, lambda seconds: grid.nodes.update({102: late}))
     assert "waiting for clients: 2 of 3" in notes
-    assert len(run.metrics()[0]["clients"]) == 3
+    assert len(run.metrics()[1]["clients"]) == 3
 
 
 # --- Faults -----------------------------------------------------------------------------------------------
@@ -418,9 +416,9 @@ def test_a_client_that_never_answers_is_left_out_and_its_lost_round_is_forgotten
                 assert numbers == ["round-000001", "round-000002"]
 
     train(grid, run, Sleepy())
-    assert run.metrics()[1]["missing"] == ["north"]
+    assert run.metrics()[2]["missing"] == ["north"]
     assert [path.stem for path in checkpoints(state)] == ["round-000001", "round-000003"]
-    assert run.read_json("participation.json")["north"] == {"counted": 2, "missing": 1}
+    assert ["north" in entry["clients"] for entry in run.metrics()[1:]] == [True, False, True]
 
 
 class Killed(BaseException):
@@ -433,21 +431,21 @@ def test_a_killed_server_resumes_with_the_same_result_and_counts_no_round_twice(
 ):
     config = settings(rounds=4)
     run = new_run(tmp_path, config)
-    save = flower_server.save_checkpoint
+    save = loop.save_checkpoint
 
-    def killed(directory, state):
+    def killed(directory, state, belongs_to):
         if state.round == 3:
             if moment == "after the checkpoint":
-                save(directory, state)
+                save(directory, state, belongs_to)
             raise Killed
-        return save(directory, state)
+        return save(directory, state, belongs_to)
 
     with monkeypatch.context() as patch:
-        patch.setattr(flower_server, "save_checkpoint", killed)
+        patch.setattr(loop, "save_checkpoint", killed)
         with pytest.raises(Killed):
             train(grid, run)
     state = train(grid, run)
-    assert [entry["round"] for entry in run.metrics()] == [1, 2, 3, 4]
+    assert [entry["round"] for entry in run.metrics()] == [0, 1, 2, 3, 4]
     expected, _ = simulated(ward_files, config)
     assert_close(state.broadcast, expected.broadcast)
 
@@ -464,7 +462,7 @@ def test_a_killed_client_goes_on_from_its_disk(grid, ward_files, tmp_path, monke
 
     monkeypatch.setattr(flower_client.messages, "round_answer", killed)
     train(grid, run)
-    assert [sorted(entry["clients"]) for entry in run.metrics()] == [[*NAMES], ["east", "north"], [*NAMES]]
+    assert [sorted(entry["clients"]) for entry in run.metrics()[1:]] == [[*NAMES], ["east", "north"], [*NAMES]]
 
 
 def no_space(*arguments):
@@ -475,12 +473,14 @@ def test_a_full_disk_at_a_client_leaves_it_out_and_named(grid, tmp_path, monkeyp
     run = new_run(tmp_path, settings(rounds=2), min_clients=2)
     save = flower_client.save_checkpoint
 
-    def full(directory, state):
-        return no_space() if directory.parent.name == "east" and state.round == 1 else save(directory, state)
+    def full(directory, state, belongs_to):
+        if directory.parent.name == "east" and state.round == 1:
+            no_space()
+        return save(directory, state, belongs_to)
 
     monkeypatch.setattr(flower_client, "save_checkpoint", full)
     train(grid, run)
-    first, second = run.metrics()
+    _, first, second = run.metrics()
     assert "No space left" in first["rejected_because"]["east"]
     assert set(second["clients"]) == set(NAMES)
 

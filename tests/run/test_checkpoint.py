@@ -1,8 +1,13 @@
+import json
+
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save
 
 from fova.algorithms import configure
 from fova.errors import FovaError
+from fova.federation.engine import RoundSettings
 from fova.federation.simulation import Simulation
 from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from fova.spaces import Space
@@ -12,7 +17,7 @@ from tiny import make_transitions
 @pytest.fixture(scope="module")
 def fresh():
     algorithm = configure("fova", hidden=(4,), batch_size=4)
-    return Simulation(algorithm, {"a": make_transitions(0)}, Space.unit(3, 2), local_steps=1).start()
+    return Simulation(algorithm, {"a": make_transitions(0)}, Space.unit(3, 2), RoundSettings(local_steps=1)).start()
 
 
 def test_the_newest_is_loaded_and_two_are_kept(tmp_path, fresh):
@@ -26,12 +31,12 @@ def test_the_newest_is_loaded_and_two_are_kept(tmp_path, fresh):
 
 
 def test_every_part_comes_back_with_its_shape_scalars_included(tmp_path, fresh):
-    state = fresh._replace(broadcast={"net": np.arange(6.0).reshape(2, 3).T, "scale": np.float32(7)})
+    state = fresh._replace(server={"net": np.arange(6.0).reshape(2, 3).T, "scale": np.float32(7)})
     save_checkpoint(tmp_path, state)
-    restored = load_checkpoint(tmp_path, state).broadcast
+    restored = load_checkpoint(tmp_path, state).server
     assert np.shape(restored["scale"]) == ()
     assert restored["scale"] == 7
-    np.testing.assert_array_equal(restored["net"], state.broadcast["net"])
+    np.testing.assert_array_equal(restored["net"], state.server["net"])
 
 
 @pytest.mark.parametrize("damage", ["cut short", "one byte changed", "not a checkpoint", "empty"])
@@ -56,6 +61,45 @@ def test_a_corrupt_checkpoint_is_named_and_the_older_one_offered(tmp_path, fresh
 def test_a_checkpoint_of_another_shape_is_refused(tmp_path, fresh):
     save_checkpoint(tmp_path, fresh)
     wider = configure("fova", hidden=(5,), batch_size=4)
-    other = Simulation(wider, {"a": make_transitions(0)}, Space.unit(3, 2), local_steps=1).start()
+    other = Simulation(wider, {"a": make_transitions(0)}, Space.unit(3, 2), RoundSettings(local_steps=1)).start()
     with pytest.raises(FovaError, match="does not fit"):
         load_checkpoint(tmp_path, other)
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path, fresh):
+    save_checkpoint(tmp_path, fresh, "seed 0")
+    assert load_checkpoint(tmp_path, fresh, "seed 0").round == 0
+    with pytest.raises(FovaError, match="belongs to another configuration"):
+        load_checkpoint(tmp_path, fresh, "seed 1")
+
+
+def test_a_renamed_checkpoint_is_refused(tmp_path, fresh):
+    path = save_checkpoint(tmp_path, fresh._replace(round=1))
+    path.rename(path.with_name("round-000005.safetensors"))
+    with pytest.raises(FovaError, match="holds round 1, which is not what its name says"):
+        load_checkpoint(tmp_path, fresh)
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"format": 1}, "format 1, this version of fova reads format 2"),
+        ({}, "format 1, this"),
+        ([], "not a table"),
+        ({"format": 2, "round": "x"}, "holds round 'x'"),
+        ({"format": 2, "round": None}, "holds round None"),
+        ({"format": 2, "round": float("nan")}, "holds round nan"),
+        ({"format": 2, "round": -5}, "holds round -5"),
+        ({"format": 2, "round": 10**9}, "holds round 1000000000"),
+    ],
+)
+def test_a_description_that_makes_no_sense_is_refused_in_words(tmp_path, fresh, about, words):
+    path = save_checkpoint(tmp_path, fresh)
+    with safe_open(path, framework="numpy") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        digest = json.loads(file.metadata()["checkpoint"])["digest"]
+    if isinstance(about, dict):
+        about = {"digest": digest, "belongs_to": "", **about}
+    path.write_bytes(save(tensors, metadata={"checkpoint": json.dumps(about)}))
+    with pytest.raises(FovaError, match=words):
+        load_checkpoint(tmp_path, fresh)

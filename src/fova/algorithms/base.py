@@ -1,22 +1,31 @@
-"""The contract every algorithm keeps, and the skeleton that actor-critic algorithms share.
+"""The contract that every algorithm keeps, and the skeleton that actor-critic algorithms share.
 
-An algorithm is a frozen config plus five pure functions; every engine calls the same five:
+An algorithm is a frozen config and pure functions. Every engine calls the same ones:
 
-    init(key, space)                     -> learner       everything a client carries between rounds
-    receive(learner, broadcast)           -> learner       what the server's message overwrites
-    step(learner, broadcast, batch, key)  -> learner, metrics       `stride` gradient steps (mostly one)
-    submit(learner, broadcast, data)      -> learner, submission    the submission is all that leaves a client
-    aggregate(submissions)                -> broadcast     what the server sends back
+    init(key, space)                       -> learner              everything a client carries between rounds
+    start(learner)                         -> server               the server's state before any message
+    receive(learner, broadcast)            -> learner              what the server's message overwrites
+    step(learner, broadcast, batch, key)   -> learner, metrics     `stride` gradient steps, mostly one
+    submit(learner, broadcast, data)       -> learner, submission  the submission is all that leaves a client
+    aggregate(server, submissions)         -> server               submissions have a leading axis of clients
+    policy(broadcast)                      -> actor                what is played, evaluated and saved
+    local_policy(learner)                  -> actor                the same for one client's learner
+    networks(parameters)                   -> pytree               the parts of a message that are compared
+    data_changed(learner, rescale)         -> learner              the client's data was replaced
 
-and, for federations whose data is replaced on the way, `data_changed(learner) -> learner`.
+In a round every participating client receives `server.broadcast`, takes its local steps and submits. The server
+then aggregates the submissions. Broadcasts and `Submission.parameters` are any pytree. An engine looks inside only
+through `policy` and `networks`. The server can keep state of its own in `Server.kept`, which every checkpoint holds.
 
-This room is pure maths: no file, network, clock or environment, and nothing about the engine that calls it.
+Five declarations tell an engine what it may do: `stride`, `mergeable`, `action_spaces`, `reward_unit` and
+`client_weights`. The class `Algorithm` below explains them.
+
+This package is pure maths: no file, network, clock or environment access, and no knowledge of the engine.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import equinox as eqx
 import jax
@@ -28,12 +37,14 @@ from numpy.typing import NDArray
 
 from fova.errors import FovaError
 from fova.networks import ActorKind, Initialisation, TwinCritic, distance, make_actor
-from fova.spaces import Space
+from fova.spaces import Box, Space
 
 T = TypeVar("T")
 Metrics = dict[str, Float[Array, ""]]
+RewardUnit = Literal["raw", "federation"]
+ClientWeights = Literal["submitted", "returns"]
 
-# A client measures its policy on at most this many of its own states at the end of a round.
+# A client measures its policy on this many of its own states at the end of a round.
 MEASURED_STATES = 512
 
 
@@ -41,7 +52,7 @@ MEASURED_STATES = 512
 
 
 class Batch(NamedTuple):
-    """A minibatch of transitions; see `fova.data.transitions` for what each field means."""
+    """A minibatch of transitions. `fova.data.transitions` explains the fields."""
 
     observations: Float[Array, "batch observation"]
     actions: Float[Array, "batch action"]
@@ -53,7 +64,7 @@ class Batch(NamedTuple):
 
 
 class Data(eqx.Module):
-    """A client's whole dataset: its rows packed side by side, so that drawing a minibatch is one gather."""
+    """A client's whole dataset. The fields of a row are packed side by side, so that a minibatch is one gather."""
 
     rows: Float[Array, "capacity width"]  # the fields of Batch in order; rows past `length` are padding
     length: Int[Array, ""]
@@ -67,7 +78,7 @@ class Data(eqx.Module):
         return self.batch(jax.random.randint(key, (size,), 0, self.length))
 
     def mean(self, measure: Callable[[Batch], Float[Array, " batch"]], chunk: int = 1024) -> Float[Array, ""]:
-        """The mean over every row of what `measure` gives, a chunk of rows at a time."""
+        """The mean of `measure` over all rows, computed a chunk of rows at a time."""
         capacity = self.rows.shape[0]
         starts = jnp.arange(0, capacity, chunk)
 
@@ -78,61 +89,10 @@ class Data(eqx.Module):
 
         return jax.lax.map(total, starts).sum() / self.length
 
-    def returns_to_go(
-        self,
-        discount: float,
-        beyond: Callable[[Float[Array, "rows observation"]], Float[Array, " rows"]] | None = None,
-        chunk: int = 64,
-    ) -> Float[Array, " capacity"]:
-        """For each row the discounted rewards that the data itself shows from there on; 0 past `length`.
-
-        Where an episode was cut short, `beyond` says what would have followed; without it, nothing does.
-        """
-        capacity = self.rows.shape[0]
-        rows = self.batch(jnp.arange(capacity))
-        present, goes_on = jnp.arange(capacity) < self.length, rows.has_next_action > 0
-        own = jnp.where(present, rows.rewards, 0.0)
-        if beyond is not None:
-            cut = present & ~goes_on & (rows.terminals == 0)
-            (where,) = jnp.nonzero(cut, size=capacity + chunk, fill_value=capacity)  # few, but nobody knows how few
-
-            def add(i: Int[Array, ""], own: Float[Array, " capacity"]) -> Float[Array, " capacity"]:
-                some = jax.lax.dynamic_slice(where, (i * chunk,), (chunk,))
-                worth = discount * beyond(rows.next_observations[jnp.minimum(some, capacity - 1)])
-                return own.at[some].add(worth, mode="drop")
-
-            own = jax.lax.fori_loop(0, (cut.sum() + chunk - 1) // chunk, add, own)
-
-        return _to_go(own, jnp.where(goes_on & present, discount, 0.0))
-
     def spread(self, size: int) -> Batch:
-        """`size` rows spread evenly over the dataset: the same ones every time, no randomness needed."""
+        """`size` rows spread evenly over the dataset, the same ones every time."""
         positions = jnp.arange(size, dtype=jnp.float32) / size
         return self.batch((positions * self.length).astype(jnp.int32))
-
-
-def _to_go(gain: Float[Array, " rows"], keep: Float[Array, " rows"]) -> Float[Array, " rows"]:
-    """G with G[i] = gain[i] + keep[i] G[i + 1], 0 beyond the end: blocks side by side, then one after another."""
-    rows = len(gain)
-    width = math.isqrt(rows - 1) + 1
-    padding = (0, -rows % width)
-    gains, keeps = (jnp.pad(values, padding).reshape(-1, width).T for values in (gain, keep))  # [width, blocks]
-
-    def before(after: Any, here: Any) -> Any:
-        (gain_after, keep_after), (gain, keep) = after, here
-        both = gain + keep * gain_after, keep * keep_after
-        return both, both
-
-    blocks = gains.shape[1]
-    empty = jnp.zeros(blocks), jnp.ones(blocks)
-    (whole_gain, whole_keep), (inner_gain, inner_keep) = jax.lax.scan(before, empty, (gains, keeps), reverse=True)
-
-    def block(beyond: Any, whole: Any) -> Any:
-        gain, keep = whole
-        return gain + keep * beyond, beyond
-
-    _, beyond = jax.lax.scan(block, jnp.zeros(()), (whole_gain, whole_keep), reverse=True)
-    return (inner_gain + inner_keep * beyond).T.reshape(-1)[:rows]
 
 
 def pack(batch: Batch) -> NDArray[np.float32]:
@@ -151,42 +111,64 @@ def unpack(rows: Float[Array, "batch width"], space: Space) -> Batch:
 
 
 class Broadcast(eqx.Module):
-    """What the server sends: the global policy and critics. It does not change during a round."""
+    """What the server of an actor-critic algorithm sends. It does not change during a round."""
 
     actor: Any  # one of networks.Actor
-    critic: TwinCritic | None  # None where an algorithm has no critics
-    extra: Any = None  # what one algorithm federates beyond the skeleton
+    critic: TwinCritic | None  # None if the algorithm has no critics
+    extra: Any = None  # what one algorithm sends beyond the skeleton
 
 
 class Submission(eqx.Module):
-    """What a client sends: its parameters, how much they count, and named metrics. Never a row of data."""
+    """What a client sends: its parameters, its weight and named metrics, but never a row of data."""
 
-    parameters: Broadcast
-    log_weight: Float[Array, ""]  # the logarithm of how much this client counts; 0 for all is the plain mean
+    parameters: Any  # a pytree with the structure of the broadcast
+    log_weight: Float[Array, ""]  # the logarithm of the client's weight; 0 for all is the plain mean
     metrics: Metrics
 
 
-class Learner(eqx.Module):
-    """What a client carries from round to round. The broadcast overwrites actor and critic, nothing else."""
+class Server(eqx.Module):
+    """The server's state between rounds."""
 
-    actor: Any  # one of networks.Actor
-    critic: Any  # TwinCritic, or None where an algorithm has no critics
-    slow_critic: Any
-    actor_moments: optax.OptState
-    critic_moments: optax.OptState
+    broadcast: Any  # what is sent at the start of the next round; any pytree
+    kept: Any = None  # what the server keeps to itself, for instance moments of an optimiser; any pytree
+
+
+class Learner(eqx.Module):
+    """What a client carries from round to round. The broadcast overwrites the networks of actor and critic."""
+
+    actor: "Model"
+    critic: Any  # Model, or None if the algorithm has no critics
+    target_critic: Any  # TwinCritic, or None
     extra: Any = None  # what one algorithm carries beyond the skeleton
 
 
 class Algorithm(Protocol):
-    """What an engine may rely on. Implementations are frozen (hashable) dataclasses."""
+    """What an engine may rely on. Implementations are frozen, hashable dataclasses."""
 
+    mergeable: ClassVar[bool]
+    """`aggregate` depends on the submissions only through the weighted mean of their parameters. An engine may then
+    average a large round group by group and call `aggregate` with one submission, the mean, of log_weight [0.]. If
+    false, `aggregate` is given the whole round."""
+    action_spaces: ClassVar[tuple[type, ...]]
+    """The classes of `fova.spaces` that a policy of this algorithm can act in. `init` refuses any other."""
     batch_size: int
 
     @property
     def stride(self) -> int:
-        """Gradient steps taken by one call of `step`, which is given as many minibatches, one after another."""
+        """Gradient steps taken by one call of `step`. The batch holds as many minibatches, one after another."""
+
+    @property
+    def reward_unit(self) -> RewardUnit:
+        """`federation`: the engine divides rewards by the federation's unit of reward before training."""
+
+    @property
+    def client_weights(self) -> ClientWeights:
+        """How clients are weighted unless the run says otherwise: by the `log_weight` that they submit, or by the
+        returns that their data shows."""
 
     def init(self, key: PRNGKeyArray, space: Space) -> Any: ...
+
+    def start(self, learner: Any) -> Server: ...
 
     def receive(self, learner: Any, broadcast: Any) -> Any: ...
 
@@ -194,9 +176,94 @@ class Algorithm(Protocol):
 
     def submit(self, learner: Any, broadcast: Any, data: Data) -> tuple[Any, Submission]: ...
 
-    def aggregate(self, submissions: Submission) -> Any: ...
+    def aggregate(self, server: Server, submissions: Submission) -> Server: ...
 
-    def data_changed(self, learner: Any) -> Any: ...
+    def policy(self, broadcast: Any) -> Any: ...
+
+    def local_policy(self, learner: Any) -> Any: ...
+
+    def networks(self, parameters: Any) -> Any: ...
+
+    def data_changed(self, learner: Any, rescale: Float[Array, ""]) -> Any: ...
+
+
+# --- Networks with their optimisers -----------------------------------------------------------------------
+
+
+def adam(learning_rate: float) -> optax.GradientTransformation:
+    """Adam on one flat vector: a few large operations instead of many small ones."""
+    return optax.flatten(optax.adam(learning_rate))
+
+
+def adam_step(
+    learning_rate: float, parameters: T, gradient: T, opt_state: optax.OptState
+) -> tuple[T, optax.OptState]:
+    """The parameters after one step of Adam, and the new state of the optimiser."""
+    updates, opt_state = adam(learning_rate).update(gradient, opt_state)
+    return jax.tree.map(jnp.add, parameters, updates), opt_state
+
+
+def clip_gradient(gradient: T, largest: float) -> T:
+    """The gradient, scaled down to norm `largest` if it is longer."""
+    norm = jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(gradient)))
+    factor = jnp.minimum(1.0, largest / (norm + 1e-12))
+    return jax.tree.map(lambda leaf: factor * leaf, gradient)
+
+
+class Model(eqx.Module):
+    """A network together with the state of its optimiser, Adam. Calling the model calls the network."""
+
+    network: Any
+    opt_state: optax.OptState
+    learning_rate: float = eqx.field(static=True)
+
+    @staticmethod
+    def start(network: Any, learning_rate: float) -> "Model":
+        """The network with an optimiser that has not taken a step yet."""
+        return Model(network, adam(learning_rate).init(network), learning_rate)
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.network(*inputs)
+
+    def descend(
+        self, loss: Callable[[Any], Any], has_aux: bool = False, clip: float = 0.0
+    ) -> tuple["Model", Float[Array, ""], Any]:
+        """The model after one step of Adam on `loss(network)`, the objective before that step, and `aux`.
+
+        With `has_aux` the loss returns a pair (objective, aux); without it aux is None. A `clip` above 0 is the
+        largest norm that the gradient may have.
+        """
+        value, gradient = jax.value_and_grad(loss, has_aux=has_aux)(self.network)
+        objective, aux = value if has_aux else (value, None)
+        if clip:
+            gradient = clip_gradient(gradient, clip)
+        network, opt_state = adam_step(self.learning_rate, self.network, gradient, self.opt_state)
+        return Model(network, opt_state, self.learning_rate), objective, aux
+
+
+class Temperature(eqx.Module):
+    """SAC's entropy temperature with the state of its optimiser. It stays with the client."""
+
+    log: Float[Array, ""]
+    opt_state: optax.OptState
+    learning_rate: float = eqx.field(static=True)
+
+    @staticmethod
+    def start(learning_rate: float) -> "Temperature":
+        """A temperature of 1."""
+        log = jnp.zeros(())
+        return Temperature(log, adam(learning_rate).init(log), learning_rate)
+
+    @property
+    def value(self) -> Float[Array, ""]:
+        return jnp.exp(self.log)
+
+    def follow(self, log_prob: Float[Array, " batch"], target: float) -> "Temperature":
+        """The temperature after one step: higher if the policy's entropy is below its target, else lower."""
+        gradient = -(log_prob.mean() + target)
+        return Temperature(
+            *adam_step(self.learning_rate, self.log, gradient, self.opt_state), learning_rate=self.learning_rate
+        )
 
 
 # --- The shared skeleton ----------------------------------------------------------------------------------
@@ -204,15 +271,17 @@ class Algorithm(Protocol):
 
 @dataclass(frozen=True)
 class ActorCritic:
-    """Networks, optimisers and messages of an actor-critic algorithm; a subclass brings its `step`."""
+    """Networks, optimisers and messages of an actor-critic algorithm. A subclass adds its `step`."""
 
-    # The first is the default. Baselines were published without LayerNorm, which a fair comparison may grant them.
+    mergeable: ClassVar[bool] = True
+    action_spaces: ClassVar[tuple[type, ...]] = (Box,)
+    # The first preset is the default. The second gives a baseline the LayerNorm that it was published without.
     presets: ClassVar[dict[str, dict[str, Any]]] = {"published": {}, "layer-norm": {"critic_layer_norm": True}}
 
     discount: float = 0.99
-    """Gamma: how much a reward one step later counts."""
+    """Gamma: weight of a reward one step later."""
     tau: float = 0.005
-    """Share of the current critics that the slow critics take over at every step."""
+    """Share of the current critics that the target critics take over at every step."""
     batch_size: int = 256
     """Transitions in a minibatch."""
     actor_lr: float = 1e-4
@@ -222,17 +291,17 @@ class ActorCritic:
     hidden: tuple[int, ...] = (256, 256, 256)
     """Widths of the hidden layers of actor and critics."""
     actor: ActorKind = "clipped"
-    """How the actor turns a state into actions: clipped (Gaussian around a tanh mean, clipped to the bounds),
-    squashed (tanh of a Gaussian) or deterministic."""
+    """Distribution of the actions: clipped (Gaussian around a tanh mean, clipped to the bounds), squashed (tanh of
+    a Gaussian) or deterministic."""
     actor_layer_norm: bool = False
     """LayerNorm after each hidden layer of the actor."""
     critic_layer_norm: bool = True
     """LayerNorm after each hidden layer of the critics."""
     initialisation: Initialisation = "fan_in"
-    """How weights start: fan_in (uniform in +-1/sqrt(inputs)), or orthogonal."""
+    """First weights of the networks: fan_in (uniform in +-1/sqrt(inputs)) or orthogonal."""
     value_weight: float = 0.0
-    """How strongly the server favours clients whose policy their own critics rate highly: weights
-    softmax(value_weight * mean Q(s, pi_k(s))). 0 is the plain mean."""
+    """Sharpness of the server's weights softmax(value_weight * mean Q_k(s, pi_k(s))), with the critics Q_k of the
+    client. 0 is the plain mean."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "stride"):
@@ -245,20 +314,47 @@ class ActorCritic:
     def stride(self) -> int:
         return 1
 
+    @property
+    def reward_unit(self) -> RewardUnit:
+        return "raw"
+
+    @property
+    def client_weights(self) -> ClientWeights:
+        return "submitted"
+
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:
+        self.check_space(space)
         actor_key, critic_key = jax.random.split(key)
         actor = make_actor(actor_key, space, self.actor, self.hidden, self.actor_layer_norm, self.initialisation)
         critic = TwinCritic(critic_key, space, self.hidden, self.critic_layer_norm, self.initialisation)
         return Learner(
-            actor=actor,
-            critic=critic,
-            slow_critic=critic,
-            actor_moments=adam(self.actor_lr).init(actor),
-            critic_moments=adam(self.critic_lr).init(critic),
+            actor=Model.start(actor, self.actor_lr),
+            critic=Model.start(critic, self.critic_lr),
+            target_critic=critic,
         )
 
+    def check_space(self, space: Space) -> None:
+        """Refuse an action space that policies of this algorithm cannot act in."""
+        if not isinstance(space.action, self.action_spaces):
+            name = getattr(self, "name", type(self).__name__)
+            served = " or ".join(kind.__name__ for kind in self.action_spaces)
+            raise FovaError(
+                f"Actions are of kind {type(space.action).__name__}, but {name} needs actions of kind {served}. "
+                "Choose another algorithm for this data."
+            )
+
+    def parameters(self, learner: Learner) -> Broadcast:
+        """The part of a learner that clients and server exchange."""
+        return Broadcast(learner.actor.network, None if learner.critic is None else learner.critic.network)
+
+    def start(self, learner: Learner) -> Server:
+        return Server(self.parameters(learner))
+
     def receive(self, learner: Learner, broadcast: Broadcast) -> Learner:
-        return replace(learner, actor=broadcast.actor, critic=broadcast.critic)
+        learner = replace(learner, actor=replace(learner.actor, network=broadcast.actor))
+        if learner.critic is None:
+            return learner
+        return replace(learner, critic=replace(learner.critic, network=broadcast.critic))
 
     def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
         states = data.spread(MEASURED_STATES).observations
@@ -269,43 +365,33 @@ class ActorCritic:
         if learner.critic is not None:
             metrics["value"] = learner.critic(states, policy.mode()).min(axis=0).mean()
             log_weight = self.value_weight * metrics["value"]
-        return learner, Submission(Broadcast(learner.actor, learner.critic), log_weight, metrics)
+        return learner, Submission(self.parameters(learner), log_weight, metrics)
 
-    def aggregate(self, submissions: Submission) -> Broadcast:
-        """eq. (aggregation): the mean of the clients' parameters, each counted by its weight."""
-        return weighted_mean(submissions.parameters, submissions.log_weight)
+    def target(self, batch: Batch, next_value: Float[Array, " batch"]) -> Float[Array, " batch"]:
+        """The empirical Bellman operator: r + gamma (1 - terminal) V(s')."""
+        return batch.rewards + self.discount * (1.0 - batch.terminals) * next_value
 
-    def data_changed(self, learner: Learner) -> Learner:
-        """Called once when a client's data is replaced, before the first step on the new data."""
+    def aggregate(self, server: Server, submissions: Submission) -> Server:
+        """eq. (aggregation): the weighted mean of the clients' parameters."""
+        return replace(server, broadcast=weighted_mean(submissions.parameters, submissions.log_weight))
+
+    def policy(self, broadcast: Broadcast) -> Any:
+        return broadcast.actor
+
+    def local_policy(self, learner: Learner) -> Any:
+        return learner.actor.network
+
+    def networks(self, parameters: Broadcast) -> Any:
+        """Actor and critic. What is sent beside them follows a client's data and may differ by any amount."""
+        return parameters.actor, parameters.critic
+
+    def data_changed(self, learner: Learner, rescale: Float[Array, ""]) -> Learner:
+        """Called when a client's data was replaced, before the first step on the new data.
+
+        `rescale` is the old unit of reward divided by the new one. A value in the old unit times `rescale` is the
+        same value in the new unit.
+        """
         return learner
-
-
-def adam(learning_rate: float) -> optax.GradientTransformation:
-    """Adam on one flat vector: a handful of large operations instead of many small ones."""
-    return optax.flatten(optax.adam(learning_rate))
-
-
-def descend(learning_rate: float, parameters: T, gradient: T, moments: optax.OptState) -> tuple[T, optax.OptState]:
-    """One step of Adam."""
-    updates, moments = adam(learning_rate).update(gradient, moments)
-    return jax.tree.map(jnp.add, parameters, updates), moments
-
-
-def clip_gradient(gradient: T, largest: float) -> T:
-    """The gradient, scaled down to norm `largest` if it is longer."""
-    norm = jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(gradient)))
-    factor = jnp.minimum(1.0, largest / (norm + 1e-12))
-    return jax.tree.map(lambda leaf: factor * leaf, gradient)
-
-
-def target(
-    rewards: Float[Array, " batch"],
-    terminals: Float[Array, " batch"],
-    next_value: Float[Array, " batch"],
-    discount: float,
-) -> Float[Array, " batch"]:
-    """The empirical Bellman operator: r + gamma (1 - terminal) V(s')."""
-    return rewards + discount * (1.0 - terminals) * next_value
 
 
 def minibatches(batch: Batch, count: int) -> list[Batch]:
@@ -314,16 +400,16 @@ def minibatches(batch: Batch, count: int) -> list[Batch]:
 
 
 def weighted_mean(stacked: T, log_weights: Float[Array, " clients"]) -> T:
-    """The mean over the leading axis with weights softmax(log_weights); a weight of -inf leaves a client out.
+    """The mean over the leading axis with weights softmax(log_weights). A client of log-weight -inf does not count.
 
-    Because weights are normalised here, the mean of several groups' means, each weighted by the logsumexp of
-    its log-weights, is the mean of all: large federations are averaged group by group.
+    The mean of several groups' means, each weighted by the logsumexp of its log-weights, is the mean of all. Large
+    federations are averaged group by group in this way.
     """
     weights = jax.nn.softmax(log_weights)
 
     def mean(leaf: Float[Array, "clients ..."]) -> Float[Array, "..."]:
         share = weights.reshape(-1, *[1] * (leaf.ndim - 1))
-        # A client left out must not count even if it sent NaN, and 0 * NaN is NaN.
+        # A client without weight must not count even if it sent NaN, and 0 * NaN is NaN.
         return jnp.sum(jnp.where(share > 0, share * leaf, 0.0), axis=0)
 
     return jax.tree.map(mean, stacked)
@@ -338,20 +424,3 @@ def replace(module: T, **changes: Any) -> T:
         [changes[name] for name in names],
         is_leaf=lambda leaf: leaf is None,
     )
-
-
-class Temperature(eqx.Module):
-    """SAC's entropy temperature and its own Adam moments; it stays with the client."""
-
-    log: Float[Array, ""]
-    moments: optax.OptState
-
-    @staticmethod
-    def start(learning_rate: float) -> "Temperature":
-        log = jnp.zeros(())
-        return Temperature(log, adam(learning_rate).init(log))
-
-    def follow(self, log_prob: Float[Array, " batch"], target: float, learning_rate: float) -> "Temperature":
-        """Raise the temperature while the policy's entropy is below its target, lower it above."""
-        gradient = -(log_prob.mean() + target)
-        return Temperature(*descend(learning_rate, self.log, gradient, self.moments))

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, descend, replace
+from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, replace
 from fova.networks import Actor, Point
 from fova.spaces import Space
 
@@ -31,7 +30,7 @@ class FedBc(ActorCritic):
     """Widths of the actor's hidden layers."""
 
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:
-        return replace(super().init(key, space), critic=None, slow_critic=None, critic_moments=None)
+        return replace(super().init(key, space), critic=None, target_critic=None)
 
     def step(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
@@ -39,6 +38,5 @@ class FedBc(ActorCritic):
         def loss(actor: Actor) -> Float[Array, ""]:
             return cloning_loss(actor(batch.observations), batch.actions)
 
-        objective, gradient = jax.value_and_grad(loss)(learner.actor)
-        actor, moments = descend(self.actor_lr, learner.actor, gradient, learner.actor_moments)
-        return replace(learner, actor=actor, actor_moments=moments), {"actor_loss": objective}
+        actor, objective, _ = learner.actor.descend(loss)
+        return replace(learner, actor=actor), {"actor_loss": objective}

@@ -1,29 +1,18 @@
 """CQL-FL: conservative Q-learning at every client, plain averaging at the server.
 
 Kumar et al., "Conservative Q-Learning for Offline Reinforcement Learning", the variant CQL(H) on soft actor-critic:
-a soft maximum of Q over sampled actions is pushed down, the data's Q up.
+the critics push down a soft maximum of Q over sampled actions and push up the Q of the data's actions.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fova.algorithms.base import (
-    ActorCritic,
-    Batch,
-    Broadcast,
-    Learner,
-    Metrics,
-    Temperature,
-    clip_gradient,
-    descend,
-    replace,
-    target,
-)
+from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, Model, Temperature, replace
 from fova.networks import Clipped, GaussianActor, Squashed, TwinCritic, polyak
 from fova.spaces import Space
 
@@ -37,18 +26,25 @@ class Extra(eqx.Module):
 # --- The equations ----------------------------------------------------------------------------------------
 
 
+def sample_many(
+    policy: Squashed | Clipped, key: PRNGKeyArray, count: int
+) -> tuple[Float[Array, "sample batch action"], Float[Array, "sample batch"]]:
+    """`count` actions per state with their log-densities."""
+    return jax.vmap(policy.sample_with_log_prob)(jax.random.split(key, count))
+
+
 def soft_maximum(
     q: Float[Array, "2 sample batch"], log_density: Float[Array, "sample batch"]
 ) -> Float[Array, "2 batch"]:
-    """log sum exp over samples of Q minus the log-density each was drawn with: importance-weighted."""
+    """log sum exp over samples of Q minus the log-density of the sample."""
     return jax.nn.logsumexp(q - log_density, axis=1)
 
 
 def cql_loss(
-    q_data: Float[Array, "2 batch"], y: Float[Array, " batch"], pushed_down: Float[Array, "2 batch"], alpha: float
+    q_data: Float[Array, "2 batch"], y: Float[Array, " batch"], gap: Float[Array, "2 batch"], alpha: float
 ) -> Float[Array, ""]:
-    """Both critics added: E[(Q - y)^2] + alpha (E[soft maximum of Q] - E[Q])."""
-    return jnp.sum(jnp.square(q_data - y).mean(axis=1) + alpha * (pushed_down - q_data).mean(axis=1))
+    """The sum over both critics of E[(Q - y)^2] + alpha E[soft maximum of Q - Q]."""
+    return jnp.sum(jnp.square(q_data - y).mean(axis=1) + alpha * gap.mean(axis=1))
 
 
 def sac_actor_loss(
@@ -68,7 +64,7 @@ class CqlFl(ActorCritic):
     name: ClassVar[str] = "cql-fl"
 
     actor: Literal["clipped", "squashed"] = "squashed"
-    """How the actor turns a state into actions: squashed (tanh of a Gaussian) or clipped."""
+    """Distribution of the actions: squashed (tanh of a Gaussian) or clipped."""
     critic_layer_norm: bool = False
     """LayerNorm after each hidden layer of the critics."""
     alpha: float = 5.0
@@ -81,67 +77,68 @@ class CqlFl(ActorCritic):
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:
         return replace(super().init(key, space), extra=Extra(Temperature.start(self.actor_lr)))
 
-    def imitation(
-        self, policy: Squashed | Clipped, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
-    ) -> Float[Array, ""]:
-        """What is added to SAC's actor loss: nothing in CQL."""
-        return jnp.zeros(())
-
     def step(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Learner, Metrics]:
-        s, a, next_s = batch.observations, batch.actions, batch.next_observations
-        local_key, next_key, here_key, there_key, uniform_key, other_key = jax.random.split(key, 6)
-        policy, next_policy = learner.actor(s), learner.actor(next_s)
-        temperature = learner.extra.temperature
+        local_key, *critic_keys, imitation_key = jax.random.split(key, 6)
+        critic, critic_metrics = self.update_critics(learner, batch, critic_keys)
+        actor, temperature, actor_metrics = self.update_actor(learner, broadcast, batch, local_key, imitation_key)
+        target_critic = polyak(learner.target_critic, critic.network, self.tau)
+        learner = Learner(actor, critic, target_critic, Extra(temperature))
+        return learner, critic_metrics | actor_metrics
 
-        # --- Critics ---
-        next_q = learner.slow_critic(next_s, next_policy.sample(next_key)).min(axis=0)
-        y = target(batch.rewards, batch.terminals, next_q, self.discount)
+    def update_critics(self, learner: Learner, batch: Batch, keys: list[PRNGKeyArray]) -> tuple[Model, Metrics]:
+        """One step of both critics on the conservative objective."""
+        s, a, next_s = batch.observations, batch.actions, batch.next_observations
+        next_key, here_key, there_key, uniform_key = keys
+        policy, next_policy = learner.actor(s), learner.actor(next_s)
+
+        # --- Target: the policy's action at s' under the target critics ---
+        next_q = learner.target_critic(next_s, next_policy.sample(next_key)).min(axis=0)
+        y = self.target(batch, next_q)
+
+        # --- Actions of the soft maximum, all scored at s ---
         here, log_here = sample_many(policy, here_key, self.samples)
         there, log_there = sample_many(next_policy, there_key, self.samples)
         uniform = jax.random.uniform(uniform_key, here.shape, minval=-1.0, maxval=1.0)
         log_uniform = jnp.full_like(log_here, -a.shape[-1] * jnp.log(2.0))
-        scored = jnp.concatenate([a[None], here, there, uniform])  # all at s, in one call
+        actions = jnp.concatenate([a[None], here, there, uniform])
+        log_density = jnp.concatenate([log_here, log_there, log_uniform])
 
-        def critic_loss(critic: TwinCritic) -> tuple[Float[Array, ""], Any]:
-            q = critic(s, scored)
-            pushed_down = soft_maximum(q[:, 1:], jnp.concatenate([log_here, log_there, log_uniform]))
-            return cql_loss(q[:, 0], y, pushed_down, self.alpha), (q[:, 0], pushed_down - q[:, 0])
+        def loss(critic: TwinCritic) -> tuple[Float[Array, ""], tuple[Array, Array]]:
+            q = critic(s, actions)
+            q_data = q[:, 0]
+            gap = soft_maximum(q[:, 1:], log_density) - q_data
+            return cql_loss(q_data, y, gap, self.alpha), (q_data, gap)
 
-        (critic_objective, (q, gap)), critic_gradient = jax.value_and_grad(critic_loss, has_aux=True)(
-            learner.critic
-        )
-
-        # --- Actor ---
-        def actor_loss(actor: GaussianActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
-            policy = actor(s)
-            a_l, log_prob = policy.sample_with_log_prob(local_key)
-            loss = sac_actor_loss(jnp.exp(temperature.log), log_prob, learner.critic(s, a_l).min(axis=0))
-            return loss + self.imitation(policy, broadcast, batch, other_key), log_prob
-
-        (actor_objective, log_prob), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(learner.actor)
-        if self.gradient_clip:
-            actor_gradient = clip_gradient(actor_gradient, self.gradient_clip)
-
-        # --- Updates ---
-        actor, actor_moments = descend(self.actor_lr, learner.actor, actor_gradient, learner.actor_moments)
-        critic, critic_moments = descend(self.critic_lr, learner.critic, critic_gradient, learner.critic_moments)
-        slow_critic = polyak(learner.slow_critic, critic, self.tau)
-        temperature = temperature.follow(log_prob, target=-a.shape[-1], learning_rate=self.actor_lr)
+        critic, objective, (q_data, gap) = learner.critic.descend(loss, has_aux=True)
         metrics = {
-            "q_data": q.mean(),
+            "q_data": q_data.mean(),
             "conservative_gap": gap.mean(),
-            "td_error": jnp.abs(q - y).mean(),
-            "entropy": -log_prob.mean(),
-            "critic_loss": critic_objective,
-            "actor_loss": actor_objective,
+            "td_error": jnp.abs(q_data - y).mean(),
+            "critic_loss": objective,
         }
-        return Learner(actor, critic, slow_critic, actor_moments, critic_moments, Extra(temperature)), metrics
+        return critic, metrics
 
+    def update_actor(
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray, imitation_key: PRNGKeyArray
+    ) -> tuple[Model, Temperature, Metrics]:
+        """One step of the actor on SAC's objective, and one of the temperature."""
+        s, temperature = batch.observations, learner.extra.temperature
 
-def sample_many(
-    policy: Squashed | Clipped, key: PRNGKeyArray, count: int
-) -> tuple[Float[Array, "sample batch action"], Float[Array, "sample batch"]]:
-    """`count` actions per state with their log-densities."""
-    return jax.vmap(policy.sample_with_log_prob)(jax.random.split(key, count))
+        def loss(actor: GaussianActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
+            policy = actor(s)
+            a_l, log_prob = policy.sample_with_log_prob(key)
+            q_local = learner.critic(s, a_l).min(axis=0)
+            objective = sac_actor_loss(temperature.value, log_prob, q_local)
+            return objective + self.imitation(policy, broadcast, batch, imitation_key), log_prob
+
+        actor, objective, log_prob = learner.actor.descend(loss, has_aux=True, clip=self.gradient_clip)
+        temperature = temperature.follow(log_prob, target=-batch.actions.shape[-1])
+        return actor, temperature, {"entropy": -log_prob.mean(), "actor_loss": objective}
+
+    def imitation(
+        self, policy: Squashed | Clipped, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """The term that is added to SAC's actor loss: 0 in CQL."""
+        return jnp.zeros(())

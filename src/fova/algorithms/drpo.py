@@ -1,7 +1,7 @@
-"""DRPO: conservative critics and an actor regularised towards both its data and the server's policy.
+"""DRPO: conservative critics, and an actor regularised towards its data and towards the global policy.
 
-Yue et al., "Federated Offline Policy Optimization with Dual Regularization". The critics are CQL's; the actor's
-loss is SAC's minus eta log pi(a_data|s) minus (1 - eta) log pi(a_server|s).
+Yue et al., "Federated Offline Policy Optimization with Dual Regularization". The critics are those of CQL. The
+actor loss is SAC's, minus eta log pi(a_data|s), minus (1 - eta) log pi(a_server|s).
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from fova.networks import Clipped, Squashed
 
 @dataclass(frozen=True)
 class Drpo(CqlFl):
-    """DRPO: dual regularisation, towards the data and towards the server's policy."""
+    """DRPO: dual regularisation, towards the data and towards the global policy."""
 
     name: ClassVar[str] = "drpo"
 
@@ -25,14 +25,14 @@ class Drpo(CqlFl):
     gradient_clip: float = 1.0
     """Largest norm of the actor's gradient; 0 does not clip."""
     eta: float = 0.6
-    """Share of the likelihood of the data's action; the rest goes to the server's."""
+    """Weight of the likelihood of the data's action; 1 - eta is that of the global policy's action."""
     regularisation: float = 1.0
     """Weight of both likelihood terms together; 0 leaves CQL."""
 
     def imitation(
         self, policy: Squashed | Clipped, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """-eta E[log pi(a_data|s)] - (1 - eta) E[log pi(a_server|s)], a_server sampled from the server's policy."""
+        """-eta E[log pi(a_data|s)] - (1 - eta) E[log pi(a_server|s)], a_server sampled from the global policy."""
         a_server = broadcast.actor(batch.observations).sample(key)
         likelihood = self.eta * policy.log_prob(batch.actions) + (1.0 - self.eta) * policy.log_prob(a_server)
         return -self.regularisation * likelihood.mean()

@@ -1,13 +1,16 @@
-"""FEDORA: an ensemble of offline learners that leans on whoever seems better.
+"""FEDORA: an ensemble of offline learners that follows the better ones.
 
-Rengarajan et al., "Federated Ensemble-Directed Offline Reinforcement Learning". TD3+BC at every client, with: the
-larger of the local and the federated value as target, the actor held near the federated and its own previous
-policy, a local objective that fades where the federated pair does better, and a server that counts clients by the
-value of their policies.
+Rengarajan et al., "Federated Ensemble-Directed Offline Reinforcement Learning". TD3+BC at every client, with four
+additions:
+
+- The target uses the larger of the local and the federated value.
+- The actor is held near the federated policy and near the client's previous one.
+- The local objective decays while the federated pair does better.
+- The server weights clients by the value of their policies.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,9 +22,9 @@ from fova.networks import DeterministicActor, TwinCritic
 
 
 class Extra(eqx.Module):
-    slow_actor: DeterministicActor
-    previous_actor: DeterministicActor  # the client's own at the end of its previous round
-    decay: Float[Array, ""]  # what is left of the local objective
+    target_actor: DeterministicActor
+    previous_actor: DeterministicActor  # the client's actor at the end of its previous round
+    decay: Float[Array, ""]  # factor on the local objective
 
 
 def pair_value(actor: DeterministicActor, critic: TwinCritic, data: Data) -> Float[Array, ""]:
@@ -38,25 +41,25 @@ class Fedora(FedTd3Bc):
     value_weight: float = 0.1
     """Sharpness of the server's weights softmax(value_weight * J_k), for actor and critics; 0 is the plain mean."""
     decay: float = 0.995
-    """Factor on the local objective whenever the federated pair has the larger J. 1 never fades."""
+    """Factor on the local objective whenever the federated pair has the larger J. 1 never decays."""
     optimistic: bool = True
     """Take the larger of the local and the federated value as target."""
     global_pull: float = 1.0
     """Weight of E[(pi - pibar)^2]."""
     previous_pull: float = 1.0
-    """Weight of E[(pi - pi_prev)^2], pi_prev the client's own policy at the end of its previous round."""
+    """Weight of E[(pi - pi_prev)^2], pi_prev the client's policy at the end of its previous round."""
 
-    def carried(self, learner: Learner) -> Any:
-        return Extra(learner.actor, learner.actor, jnp.ones(()))
+    def first_extra(self, actor: DeterministicActor) -> Extra:
+        return Extra(target_actor=actor, previous_actor=actor, decay=jnp.ones(()))
 
-    def next_value(
+    def next_q(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> Float[Array, " batch"]:
-        local = super().next_value(learner, broadcast, batch, key)
+        local = super().next_q(learner, broadcast, batch, key)
         if not self.optimistic:
             return local
         next_s = batch.next_observations
-        a_next = smoothed_action(learner.extra.slow_actor, next_s, key, self.target_noise, self.noise_clip)
+        a_next = smoothed_action(learner.extra.target_actor, next_s, key, self.target_noise, self.noise_clip)
         assert broadcast.critic is not None
         return jnp.maximum(local, broadcast.critic(next_s, a_next).min(axis=0))
 
@@ -68,6 +71,7 @@ class Fedora(FedTd3Bc):
         action: Float[Array, "batch action"],
         q: Float[Array, " batch"],
     ) -> Float[Array, ""]:
+        """The decayed loss of TD3+BC plus the pulls to the federated and to the previous policy."""
         s = batch.observations
         local = cloning_loss(action, batch.actions) - q_term(q, self.q_weight)
         near_global = cloning_loss(action, broadcast.actor(s).mode())
@@ -75,11 +79,11 @@ class Fedora(FedTd3Bc):
         return learner.extra.decay * local + self.global_pull * near_global + self.previous_pull * near_previous
 
     def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
-        own = pair_value(learner.actor, learner.critic, data)
         assert broadcast.critic is not None
-        federated = pair_value(broadcast.actor, broadcast.critic, data)
-        decay = jnp.where(federated > own, learner.extra.decay * self.decay, learner.extra.decay)
+        value = pair_value(learner.actor.network, learner.critic.network, data)
+        federated_value = pair_value(broadcast.actor, broadcast.critic, data)
+        decay = jnp.where(federated_value > value, learner.extra.decay * self.decay, learner.extra.decay)
         learner, submission = super().submit(learner, broadcast, data)
-        metrics = submission.metrics | {"value": own, "decay": decay}
-        learner = replace(learner, extra=Extra(learner.extra.slow_actor, learner.actor, decay))
-        return learner, Submission(submission.parameters, self.value_weight * own, metrics)
+        metrics = submission.metrics | {"value": value, "decay": decay}
+        extra = Extra(learner.extra.target_actor, previous_actor=learner.actor.network, decay=decay)
+        return replace(learner, extra=extra), Submission(submission.parameters, self.value_weight * value, metrics)

@@ -1,7 +1,7 @@
 """Fed-IQL: implicit Q-learning at every client, plain averaging at the server.
 
-Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning": a state value that estimates an upper
-expectile of Q over the data's actions, so that no action outside the data is ever scored, and a policy fitted by
+Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning". A state value estimates an upper
+expectile of Q over the data's actions, so that no action outside the data is scored. The policy is fitted by
 advantage-weighted regression.
 """
 
@@ -11,31 +11,22 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fova.algorithms.base import (
-    ActorCritic,
-    Batch,
-    Broadcast,
-    Data,
-    Learner,
-    Metrics,
-    Submission,
-    adam,
-    descend,
-    replace,
-    target,
-)
+from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, Model, replace
 from fova.networks import MLP, GaussianActor, TwinCritic, polyak
 from fova.spaces import Space
 
 MAX_WEIGHT = 100.0
 
+# --- What a client carries beyond the skeleton ------------------------------------------------------------
+
 
 class Extra(eqx.Module):
-    value: MLP  # V(s); federated with actor and critics
-    moments: optax.OptState
+    value: Model  # V(s), an MLP; federated with actor and critics
+
+
+# --- The equations ----------------------------------------------------------------------------------------
 
 
 def expectile_loss(difference: Float[Array, " batch"], expectile: float) -> Float[Array, ""]:
@@ -48,6 +39,9 @@ def awr_loss(log_prob: Float[Array, " batch"], advantage: Float[Array, " batch"]
     return -jnp.mean(jnp.minimum(jnp.exp(beta * advantage), MAX_WEIGHT) * log_prob)
 
 
+# --- The algorithm ----------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class FedIql(ActorCritic):
     """Fed-IQL: implicit Q-learning at every client, plain averaging at the server."""
@@ -55,7 +49,7 @@ class FedIql(ActorCritic):
     name: ClassVar[str] = "fed-iql"
 
     actor: Literal["clipped", "squashed"] = "clipped"
-    """How the actor turns a state into actions: clipped (as IQL has it) or squashed."""
+    """Distribution of the actions: clipped (as in IQL) or squashed."""
     actor_lr: float = 3e-4
     """Adam's learning rate for the actor."""
     hidden: tuple[int, ...] = (256, 256)
@@ -69,58 +63,62 @@ class FedIql(ActorCritic):
 
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:
         value_key, rest = jax.random.split(key)
+        learner = super().init(rest, space)
         value = MLP(value_key, space.observation, self.hidden, 1, self.critic_layer_norm, self.initialisation)
-        return replace(super().init(rest, space), extra=Extra(value, adam(self.critic_lr).init(value)))
+        return replace(learner, extra=Extra(Model.start(value, self.critic_lr)))
+
+    def parameters(self, learner: Learner) -> Broadcast:
+        return replace(super().parameters(learner), extra=learner.extra.value.network)
 
     def receive(self, learner: Learner, broadcast: Broadcast) -> Learner:
-        learner = super().receive(learner, broadcast)
-        return replace(learner, extra=Extra(broadcast.extra, learner.extra.moments))
+        value = replace(learner.extra.value, network=broadcast.extra)
+        return replace(super().receive(learner, broadcast), extra=Extra(value))
 
-    def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
-        learner, submission = super().submit(learner, broadcast, data)
-        parameters = replace(submission.parameters, extra=learner.extra.value)
-        return learner, replace(submission, parameters=parameters)
+    def networks(self, parameters: Broadcast) -> Any:
+        return parameters.actor, parameters.critic, parameters.extra
 
     def step(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Learner, Metrics]:
-        s, a = batch.observations, batch.actions
+        q = learner.target_critic(batch.observations, batch.actions).min(axis=0)
+        value, advantage, value_metrics = self.update_value(learner, batch, q)
+        actor, actor_metrics = self.update_actor(learner, batch, advantage)
+        critic, critic_metrics = self.update_critics(learner, batch)
+        target_critic = polyak(learner.target_critic, critic.network, self.tau)
+        return Learner(actor, critic, target_critic, Extra(value)), value_metrics | actor_metrics | critic_metrics
 
-        # --- Value: an upper expectile of the slow critics over the data's actions ---
-        q_slow = learner.slow_critic(s, a).min(axis=0)
+    def update_value(
+        self, learner: Learner, batch: Batch, q: Float[Array, " batch"]
+    ) -> tuple[Model, Float[Array, " batch"], Metrics]:
+        """One step of V towards an upper expectile of Q. Returns the advantage Q - V before the step, too."""
 
-        def value_loss(value: MLP) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
-            v = value(s)[:, 0]
-            return expectile_loss(q_slow - v, self.expectile), v
+        def loss(value: MLP) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
+            v = value(batch.observations)[:, 0]
+            return expectile_loss(q - v, self.expectile), v
 
-        (value_objective, v), gradient = jax.value_and_grad(value_loss, has_aux=True)(learner.extra.value)
-        value, moments = descend(self.critic_lr, learner.extra.value, gradient, learner.extra.moments)
+        value, objective, v = learner.extra.value.descend(loss, has_aux=True)
+        return value, q - v, {"advantage": (q - v).mean(), "value_loss": objective}
 
-        # --- Actor: advantage-weighted regression ---
-        def actor_loss(actor: GaussianActor) -> Float[Array, ""]:
-            return awr_loss(actor(s).log_prob(a), q_slow - v, self.beta)
+    def update_actor(
+        self, learner: Learner, batch: Batch, advantage: Float[Array, " batch"]
+    ) -> tuple[Model, Metrics]:
+        """One step of advantage-weighted regression."""
 
-        actor_objective, gradient = jax.value_and_grad(actor_loss)(learner.actor)
-        actor, actor_moments = descend(self.actor_lr, learner.actor, gradient, learner.actor_moments)
+        def loss(actor: GaussianActor) -> Float[Array, ""]:
+            return awr_loss(actor(batch.observations).log_prob(batch.actions), advantage, self.beta)
 
-        # --- Critics ---
+        actor, objective, _ = learner.actor.descend(loss)
+        return actor, {"actor_loss": objective}
+
+    def update_critics(self, learner: Learner, batch: Batch) -> tuple[Model, Metrics]:
+        """One step of both critics towards r + gamma V(s'), with V before its own step."""
         next_v = learner.extra.value(batch.next_observations)[:, 0]
-        y = target(batch.rewards, batch.terminals, next_v, self.discount)
+        y = self.target(batch, next_v)
 
-        def critic_loss(critic: TwinCritic) -> tuple[Float[Array, ""], Any]:
-            q = critic(s, a)
+        def loss(critic: TwinCritic) -> tuple[Float[Array, ""], Float[Array, "2 batch"]]:
+            q = critic(batch.observations, batch.actions)
             return jnp.square(q - y).mean(axis=1).sum(), q
 
-        (critic_objective, q), gradient = jax.value_and_grad(critic_loss, has_aux=True)(learner.critic)
-        critic, critic_moments = descend(self.critic_lr, learner.critic, gradient, learner.critic_moments)
-
-        slow_critic = polyak(learner.slow_critic, critic, self.tau)
-        metrics = {
-            "q_data": q.mean(),
-            "td_error": jnp.abs(q - y).mean(),
-            "advantage": (q_slow - v).mean(),
-            "value_loss": value_objective,
-            "critic_loss": critic_objective,
-            "actor_loss": actor_objective,
-        }
-        return Learner(actor, critic, slow_critic, actor_moments, critic_moments, Extra(value, moments)), metrics
+        critic, objective, q = learner.critic.descend(loss, has_aux=True)
+        metrics = {"q_data": q.mean(), "td_error": jnp.abs(q - y).mean(), "critic_loss": objective}
+        return critic, metrics

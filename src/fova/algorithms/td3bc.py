@@ -1,7 +1,7 @@
 """Fed-TD3BC: TD3+BC at every client, plain averaging at the server.
 
-Fujimoto and Gu, "A Minimalist Approach to Offline Reinforcement Learning": TD3 whose actor also clones the data,
-with a weight on Q that makes the two comparable whatever the rewards' scale.
+Fujimoto and Gu, "A Minimalist Approach to Offline Reinforcement Learning": TD3 whose actor also clones the data.
+The weight of Q is divided by the mean |Q|, so that it does not depend on the scale of the rewards.
 """
 
 from dataclasses import dataclass
@@ -12,17 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fova.algorithms.base import (
-    ActorCritic,
-    Batch,
-    Broadcast,
-    Learner,
-    Metrics,
-    descend,
-    minibatches,
-    replace,
-    target,
-)
+from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, Model, minibatches, replace
 from fova.networks import DeterministicActor, TwinCritic, polyak
 from fova.spaces import Space
 
@@ -30,7 +20,7 @@ from fova.spaces import Space
 
 
 class Extra(eqx.Module):
-    slow_actor: DeterministicActor
+    target_actor: DeterministicActor
 
 
 # --- The equations ----------------------------------------------------------------------------------------
@@ -43,7 +33,7 @@ def smoothed_action(
     noise: float,
     clip: float,
 ) -> Float[Array, "batch action"]:
-    """Target policy smoothing: the slow actor's action with clipped Gaussian noise."""
+    """Target policy smoothing: the target actor's action with clipped Gaussian noise."""
     action = actor(observation).mode()
     return jnp.clip(action + jnp.clip(noise * jax.random.normal(key, action.shape), -clip, clip), -1.0, 1.0)
 
@@ -54,7 +44,7 @@ def critic_loss(q: Float[Array, "2 batch"], y: Float[Array, " batch"]) -> Float[
 
 
 def q_term(q: Float[Array, " batch"], weight: float) -> Float[Array, ""]:
-    """weight * E[Q(s, pi(s))] / E|Q(s, pi(s))|, the divisor without gradient."""
+    """weight * E[Q(s, pi(s))] / E|Q(s, pi(s))|, without a gradient through the divisor."""
     return weight * q.mean() / jax.lax.stop_gradient(jnp.abs(q).mean())
 
 
@@ -87,7 +77,7 @@ class FedTd3Bc(ActorCritic):
     noise_clip: float = 0.5
     """Largest noise on target actions."""
     policy_delay: int = 2
-    """Critic steps for every step of the actor and the slow networks."""
+    """Critic steps for every step of the actor and the target networks."""
 
     @property
     def stride(self) -> int:
@@ -95,19 +85,60 @@ class FedTd3Bc(ActorCritic):
 
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:
         learner = super().init(key, space)
-        return replace(learner, extra=self.carried(learner))
+        return replace(learner, extra=self.first_extra(learner.actor.network))
 
-    def carried(self, learner: Learner) -> Any:
-        return Extra(slow_actor=learner.actor)
+    def first_extra(self, actor: DeterministicActor) -> Any:
+        """What a client carries beyond the skeleton before its first step."""
+        return Extra(target_actor=actor)
 
-    def next_value(
+    def step(
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Learner, Metrics]:
+        # --- One step of the critics on each minibatch ---
+        for number, part in enumerate(minibatches(batch, self.policy_delay)):
+            critic, critic_metrics = self.update_critics(learner, broadcast, part, jax.random.fold_in(key, number))
+            learner = replace(learner, critic=critic)
+
+        # --- One step of the actor on the last minibatch, then the target networks ---
+        actor, actor_metrics = self.update_actor(learner, broadcast, part)
+        target_critic = polyak(learner.target_critic, critic.network, self.tau)
+        target_actor = polyak(learner.extra.target_actor, actor.network, self.tau)
+        extra = replace(learner.extra, target_actor=target_actor)
+        return Learner(actor, critic, target_critic, extra), critic_metrics | actor_metrics
+
+    def update_critics(
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Model, Metrics]:
+        """One step of both critics towards the target."""
+        next_q = self.next_q(learner, broadcast, batch, key)
+        y = self.target(batch, next_q)
+
+        def loss(critic: TwinCritic) -> tuple[Float[Array, ""], Float[Array, "2 batch"]]:
+            q = critic(batch.observations, batch.actions)
+            return critic_loss(q, y), q
+
+        critic, objective, q = learner.critic.descend(loss, has_aux=True)
+        metrics = {"q_data": q.mean(), "td_error": jnp.abs(q - y).mean(), "critic_loss": objective}
+        return critic, metrics
+
+    def next_q(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> Float[Array, " batch"]:
-        """min_i of the slow critics at the smoothed action of the slow actor."""
-        a_next = smoothed_action(
-            learner.extra.slow_actor, batch.next_observations, key, self.target_noise, self.noise_clip
-        )
-        return learner.slow_critic(batch.next_observations, a_next).min(axis=0)
+        """The smaller Q of the target critics at the smoothed action of the target actor."""
+        next_s = batch.next_observations
+        a_next = smoothed_action(learner.extra.target_actor, next_s, key, self.target_noise, self.noise_clip)
+        return learner.target_critic(next_s, a_next).min(axis=0)
+
+    def update_actor(self, learner: Learner, broadcast: Broadcast, batch: Batch) -> tuple[Model, Metrics]:
+        """One step of the actor under the critics as they are after their own steps."""
+        s = batch.observations
+
+        def loss(actor: DeterministicActor) -> Float[Array, ""]:
+            action = actor(s).mode()
+            return self.actor_loss(learner, broadcast, batch, action, learner.critic(s, action)[0])
+
+        actor, objective, _ = learner.actor.descend(loss)
+        return actor, {"actor_loss": objective}
 
     def actor_loss(
         self,
@@ -119,44 +150,3 @@ class FedTd3Bc(ActorCritic):
     ) -> Float[Array, ""]:
         """E[(pi(s) - a)^2] minus the normalised Q."""
         return cloning_loss(action, batch.actions) - q_term(q, self.q_weight)
-
-    def step(
-        self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
-    ) -> tuple[Learner, Metrics]:
-        # --- Critics: one step on each minibatch ---
-        for number, part in enumerate(minibatches(batch, self.policy_delay)):
-            value = self.next_value(learner, broadcast, part, jax.random.fold_in(key, number))
-            y = target(part.rewards, part.terminals, value, self.discount)
-
-            def loss(critic: TwinCritic, part: Batch = part, y: Float[Array, " batch"] = y) -> tuple[Any, Any]:
-                q = critic(part.observations, part.actions)
-                return critic_loss(q, y), q
-
-            (critic_objective, q), gradient = jax.value_and_grad(loss, has_aux=True)(learner.critic)
-            critic, moments = descend(self.critic_lr, learner.critic, gradient, learner.critic_moments)
-            learner = replace(learner, critic=critic, critic_moments=moments)
-
-        # --- Actor: one step on the last minibatch ---
-        def negative_objective(actor: DeterministicActor) -> Float[Array, ""]:
-            action = actor(part.observations).mode()
-            return self.actor_loss(learner, broadcast, part, action, learner.critic(part.observations, action)[0])
-
-        actor_objective, gradient = jax.value_and_grad(negative_objective)(learner.actor)
-        actor, moments = descend(self.actor_lr, learner.actor, gradient, learner.actor_moments)
-
-        # --- Slow networks ---
-        slow_actor = polyak(learner.extra.slow_actor, actor, self.tau)
-        learner = replace(
-            learner,
-            actor=actor,
-            actor_moments=moments,
-            slow_critic=polyak(learner.slow_critic, learner.critic, self.tau),
-            extra=replace(learner.extra, slow_actor=slow_actor),
-        )
-        metrics = {
-            "q_data": q.mean(),
-            "td_error": jnp.abs(q - y).mean(),
-            "critic_loss": critic_objective,
-            "actor_loss": actor_objective,
-        }
-        return learner, metrics

@@ -25,7 +25,7 @@ from fova.experiments.display import Display, RunSize
 from fova.progress import Event, Failed, Finished, Status, from_json
 from fova.run.config import Config, load_config
 from fova.run.directory import RunDirectory
-from fova.run.training import Interrupted
+from fova.machine.interrupts import Interrupted
 
 LOGS = "logs"  # folder of the workers' standard error, in the directory of the runs
 

@@ -2,7 +2,7 @@
 
 An aggregation is two pure functions: how much each client counts (`weigh`) and how the parameters are combined.
 An absent or rejected client has a log-weight of -inf and counts for nothing, whatever it sent. `median`,
-`trimmed_mean` and `krum` ask no more than that of the weights, so a client gains nothing by lying about them; they
+`trimmed_mean` and `krum` use the weights for nothing else, so a client gains nothing by lying about them. They
 compare clients with one another and therefore need a whole round at once.
 """
 
@@ -13,15 +13,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from fova.algorithms.base import Broadcast, Submission, replace
+from fova.algorithms.base import Submission, replace
 from fova.errors import FovaError, unknown
+
+Networks = Callable[[Any], Any]  # `Algorithm.networks`: the part of the parameters that is compared
 
 
 class Aggregation(NamedTuple):
     """What a server does with submissions. The default leaves both to the algorithm."""
 
-    weigh: Callable[[Submission], Float[Array, " clients"]] | None = None  # gives log-weights
-    combine: Callable[[Submission], Any] | None = None
+    # (submissions, log-weights by the returns in the clients' data) -> log-weights
+    weigh: Callable[[Submission, Float[Array, " clients"]], Float[Array, " clients"]] | None = None
+    combine: Callable[[Submission, Networks], Any] | None = None
     whole_rounds: bool = False  # needs every client of a round at once
 
 
@@ -32,41 +35,46 @@ def counted(submissions: Submission) -> Bool[Array, " clients"]:
 # --- How much a client counts ---
 
 
-def uniform(submissions: Submission) -> Float[Array, " clients"]:
+def uniform(submissions: Submission, by_returns: Float[Array, " clients"]) -> Float[Array, " clients"]:
     """Everybody the same: the plain mean."""
     return jnp.zeros_like(submissions.log_weight)
 
 
-def by_size(submissions: Submission) -> Float[Array, " clients"]:
+def by_size(submissions: Submission, by_returns: Float[Array, " clients"]) -> Float[Array, " clients"]:
     """By how many transitions a client has."""
     return jnp.log(submissions.metrics["rows"])
 
 
-def by_value(submissions: Submission) -> Float[Array, " clients"]:
+def by_value(submissions: Submission, by_returns: Float[Array, " clients"]) -> Float[Array, " clients"]:
     """softmax(0.1 * estimated value), as FEDORA does."""
     if "value" not in submissions.metrics:
         raise FovaError("Aggregation by value needs critics, and this algorithm has none. Choose uniform or size.")
     return 0.1 * submissions.metrics["value"]
 
 
-def weigh(aggregation: Aggregation, submissions: Submission) -> Submission:
-    """The submissions with the aggregation's weights; whoever counted for nothing still does."""
+def by_data_returns(submissions: Submission, by_returns: Float[Array, " clients"]) -> Float[Array, " clients"]:
+    """By the returns that a client's data shows: a statistic of the federation (`statistics.py`)."""
+    return by_returns
+
+
+def weigh(aggregation: Aggregation, submissions: Submission, by_returns: Float[Array, " clients"]) -> Submission:
+    """The submissions with the aggregation's weights; a client that counted for nothing still does."""
     if aggregation.weigh is None:
         return submissions
-    log_weight = jnp.where(counted(submissions), aggregation.weigh(submissions), -jnp.inf)
+    log_weight = jnp.where(counted(submissions), aggregation.weigh(submissions, by_returns), -jnp.inf)
     return replace(submissions, log_weight=log_weight)
 
 
 # --- How parameters are combined other than by their weighted mean ---
 
 
-def median(submissions: Submission) -> Any:
+def median(submissions: Submission, networks: Networks) -> Any:
     """Coordinate by coordinate, the middle value."""
     here = counted(submissions)
     return jax.tree.map(lambda leaf: jnp.nanmedian(_hide(leaf, here), axis=0), submissions.parameters)
 
 
-def trimmed_mean(submissions: Submission, share: float = 0.2) -> Any:
+def trimmed_mean(submissions: Submission, networks: Networks, share: float = 0.2) -> Any:
     """Coordinate by coordinate, the mean without the `share` largest and smallest values (at least one of each)."""
     here = counted(submissions)
     count = here.sum()
@@ -82,19 +90,23 @@ def trimmed_mean(submissions: Submission, share: float = 0.2) -> Any:
     return jax.tree.map(mean, submissions.parameters)
 
 
-def krum(submissions: Submission, attackers: float = 0.2) -> Any:
-    """The submission whose nearest neighbours are nearest: all but the assumed share of attackers and two more."""
+def krum(submissions: Submission, networks: Networks, attackers: float = 0.2) -> Any:
+    """The submission whose nearest neighbours are nearest: all but the assumed share of attackers and two more.
+
+    Distances are those of the networks. What an algorithm federates beside them follows a client's data, and honest
+    clients may differ in it by any amount.
+    """
     here = counted(submissions)
     count = here.sum()
+    compared = jax.tree.leaves(networks(submissions.parameters))
     flat = jnp.concatenate(
-        [jnp.where(_column(here, leaf), leaf, 0.0).reshape(len(leaf), -1) for leaf in _networks(submissions)],
-        axis=1,
+        [jnp.where(_column(here, leaf), leaf, 0.0).reshape(len(leaf), -1) for leaf in compared], axis=1
     )
     squares = jnp.square(flat[:, None] - flat[None]).sum(axis=-1)
     strangers = here[:, None] & here[None] & ~jnp.eye(len(flat), dtype=bool)
     nearest = jnp.sort(jnp.where(strangers, squares, jnp.inf), axis=1)
     wanted = jnp.maximum(1, count - jnp.ceil(attackers * count).astype(jnp.int32) - 2)
-    neighbours = jnp.minimum(wanted, count - 1)  # somebody left alone has none, and is chosen
+    neighbours = jnp.minimum(wanted, count - 1)  # a client that is left alone has none, and is chosen
     score = jnp.where(jnp.arange(len(flat)) < neighbours, nearest, 0.0).sum(axis=1)
     best = jnp.argmin(jnp.where(here, score, jnp.inf))
     return jax.tree.map(lambda leaf: leaf[best], submissions.parameters)
@@ -105,6 +117,7 @@ AGGREGATIONS = {
     "uniform": Aggregation(weigh=uniform),
     "size": Aggregation(weigh=by_size),
     "value": Aggregation(weigh=by_value),
+    "returns": Aggregation(weigh=by_data_returns),
     "median": Aggregation(combine=median, whole_rounds=True),
     "trimmed-mean": Aggregation(combine=trimmed_mean, whole_rounds=True),
     "krum": Aggregation(combine=krum, whole_rounds=True),
@@ -117,10 +130,11 @@ def get(name: str) -> Aggregation:
     return AGGREGATIONS[name]
 
 
-def _networks(submissions: Submission) -> list[Float[Array, "clients ..."]]:
-    """Without what an algorithm federates beside them: honest clients may differ in it by any amount."""
-    sent = submissions.parameters
-    return jax.tree.leaves((sent.actor, sent.critic) if isinstance(sent, Broadcast) else sent)
+def for_algorithm(name: str, algorithm: Any) -> Aggregation:
+    """The aggregation of that name; `algorithm` is what the algorithm asks for."""
+    if name == "algorithm" and algorithm.client_weights == "returns":
+        return AGGREGATIONS["returns"]
+    return get(name)
 
 
 def _column(mask: Bool[Array, " clients"], leaf: Float[Array, "clients ..."]) -> Bool[Array, "clients ..."]:

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from fova.data import partition, sources
 from fova.data.minari_store import looks_like_id
-from fova.data.normalise import Normaliser, client_sums, combine
+from fova.data.normalise import Normaliser
 from fova.data.transitions import Transitions, check, join
 from fova.errors import FovaError
 from fova.spaces import Box, Space
@@ -121,7 +121,7 @@ class Federation:
         return replace(Federation.of(clients, task, bounds), specs=tuple(placed))
 
     @staticmethod
-    def in_turn(
+    def in_sequence(
         specs: Sequence[ClientSpec],
         sequence: Sequence[str],
         task: Task | None = None,
@@ -155,7 +155,7 @@ class Federation:
         """The federation as it is at first, and after each time that its data is replaced."""
         return (replace(self, later=()), *self.later)
 
-    def altogether(self) -> Mapping[str, Transitions]:
+    def whole_clients(self) -> Mapping[str, Transitions]:
         """Everything that each client ever holds."""
         if not self.later:
             return self.clients
@@ -165,28 +165,27 @@ class Federation:
         """All data in one place: the reference line that no federation has in real life."""
         return replace(self, clients={"pooled": join(list(self.clients.values()))})
 
-    def normaliser(self) -> Normaliser:
-        """Observation statistics of the whole federation, from sums that each client computes by itself."""
-        return combine(client_sums(data.observations) for turn in self.turns() for data in turn.clients.values())
-
     def summary(self) -> Table:
         """What each client got: rows, episodes, mean return."""
         return partition.summary(self.clients)
 
-    def prepared(self, normaliser: Normaliser, reward_scale: float = 1.0) -> dict[str, Transitions]:
-        """The data as the networks see it: normalised observations, actions in [-1, 1], scaled rewards."""
+    def prepared(
+        self, normaliser: Normaliser, reward_factors: Mapping[str, float] | None = None
+    ) -> dict[str, Transitions]:
+        """The data as the networks see it: normalised observations, actions in [-1, 1], rewards times a factor."""
+        factors = reward_factors or dict.fromkeys(self.clients, 1.0)
 
-        def frame(data: Transitions) -> Transitions:
+        def frame(data: Transitions, factor: float) -> Transitions:
             return replace(
                 data,
                 observations=normaliser(data.observations),
                 next_observations=normaliser(data.next_observations),
                 actions=self.space.action.to_unit(data.actions),
                 next_actions=self.space.action.to_unit(data.next_actions),
-                rewards=data.rewards * np.float32(reward_scale),
+                rewards=data.rewards * np.float32(factor),
             )
 
-        return {name: frame(data) for name, data in self.clients.items()}
+        return {name: frame(data, factors[name]) for name, data in self.clients.items()}
 
 
 def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:

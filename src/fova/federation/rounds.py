@@ -14,10 +14,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from numpy.typing import NDArray
 
-from fova.algorithms.base import Data, Submission, replace
+from fova.algorithms.base import Data, Submission, replace, weighted_mean
 from fova.federation.aggregation import Aggregation, weigh
+from fova.federation.privacy import Private
 from fova.federation.wire import Envelope, payload_bytes
 from fova.spaces import Space
 
@@ -81,33 +84,107 @@ def local_round(
 
 
 @partial(jax.jit, static_argnames=("algorithm", "space"))
-def first_message(algorithm: Any, space: Space, key: PRNGKeyArray) -> tuple[Any, Any]:
-    """A fresh learner, and the broadcast of a server that has only ever heard of it and of no data."""
+def start(algorithm: Any, space: Space, key: PRNGKeyArray) -> tuple[Any, Any]:
+    """The learner that every client starts from, and the server's state before any message."""
     learner = algorithm.init(key, space)
-    alone, data = (jax.tree.map(lambda leaf: leaf[None], tree) for tree in (learner, no_data(space)))
-    _, submission = jax.vmap(algorithm.submit, (0, None, 0))(alone, learner, data)
-    return learner, algorithm.aggregate(replace(submission, log_weight=jnp.zeros(1)))  # one alone counts in full
+    return learner, algorithm.start(learner)
 
 
 def no_data(space: Space) -> Data:
-    """One made-up row of zeros."""
+    """One made-up row of zeros, for the shapes of messages."""
     width = 2 * (space.observation + space.action.size) + 3
     return Data(jnp.zeros((1, width)), jnp.ones((), jnp.int32), space)
 
 
-def open_all(envelope: Envelope, sent: Submission, broadcast: Any, own: int | None = None) -> Submission:
-    """What the clients' stacked messages say. `own` is where `broadcast` has an axis of clients, if it has one."""
-    return jax.vmap(envelope.decode, (0, own))(sent, broadcast)
+class Judged(NamedTuple):
+    """What the server makes of some clients' submissions."""
+
+    # What `Algorithm.aggregate` is given: all submissions, or one that stands for all where that is enough.
+    submissions: Submission
+    log_total: Float[Array, ""]  # logarithm of the total weight of the accepted clients
+    verdicts: Int[Array, " clients"]
+    log_weights: Float[Array, " clients"]  # -inf for a client that does not count
+    metrics: dict[str, Float[Array, " clients"]]
 
 
-def merge(
-    algorithm: Any, aggregation: Aggregation, submissions: Submission, accepted: Bool[Array, " clients"]
-) -> tuple[Any, Float[Array, ""]]:
-    """The next broadcast from the accepted submissions, and the logarithm of their total weight."""
+@partial(jax.jit, static_argnames=("algorithm", "aggregation", "envelope"))
+def judge_submissions(
+    algorithm: Any,
+    aggregation: Aggregation,
+    envelope: Envelope,
+    broadcast: Any,
+    sent: Submission,
+    present: Bool[Array, " clients"],
+    by_returns: Float[Array, " clients"],
+) -> Judged:
+    """The server's part of a round: open the messages, judge each, weigh and combine those that are accepted.
+
+    `present` is False for stand-ins that fill up a group; `by_returns` are the log-weights that `--aggregation
+    returns` uses. Every engine calls this for a whole round, or for one group of clients after the other.
+    """
+    submissions = jax.vmap(envelope.decode, (0, None))(sent, broadcast)
+    norms, metrics = None, submissions.metrics
+    if not isinstance(envelope, Private):  # to compare clients with one another would tell about each of them
+        norms = update_norms(algorithm, submissions, broadcast)
+        metrics = metrics | {"update_norm": norms}
+    verdicts = judge(submissions, norms, present)
+    accepted = present & (verdicts == ACCEPTED)
     submissions = replace(submissions, log_weight=jnp.where(accepted, submissions.log_weight, -jnp.inf))
-    submissions = weigh(aggregation, submissions)
-    merged = (aggregation.combine or algorithm.aggregate)(submissions)
-    return merged, jax.nn.logsumexp(submissions.log_weight)
+    submissions = weigh(aggregation, submissions, by_returns)
+    log_weights = submissions.log_weight
+    combined = combine(algorithm, aggregation, submissions)
+    return Judged(combined, jax.nn.logsumexp(log_weights), verdicts, log_weights, metrics)
+
+
+def combine(algorithm: Any, aggregation: Aggregation, submissions: Submission) -> Submission:
+    """One submission that stands for all, where the algorithm asks for no more; else all of them."""
+    if aggregation.combine is not None:
+        return alone(aggregation.combine(submissions, algorithm.networks))
+    if algorithm.mergeable:
+        return alone(weighted_mean(submissions.parameters, submissions.log_weight))
+    return submissions
+
+
+@jax.jit
+def merge_groups(one: Submission, log_one: Any, other: Submission, log_other: Any) -> tuple[Submission, Any]:
+    """The mean of two groups' means, each counted by its total weight, and the weight of both.
+
+    Group after group, so that a round never holds more than two means however many groups it has.
+    """
+    stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), one.parameters, other.parameters)
+    mean = weighted_mean(stacked, jnp.stack([log_one, log_other]))
+    return alone(mean), jnp.logaddexp(log_one, log_other)
+
+
+def alone(parameters: Any) -> Submission:
+    """A single submission of these parameters, with an axis of one client."""
+    return Submission(jax.tree.map(lambda leaf: leaf[None], parameters), jnp.zeros(1), {})
+
+
+@partial(jax.jit, static_argnames=("algorithm",))
+def aggregate(algorithm: Any, server: Any, submissions: Submission) -> Any:
+    """`Algorithm.aggregate`, compiled."""
+    return algorithm.aggregate(server, submissions)
+
+
+@partial(jax.jit, static_argnames=("algorithm", "envelope"))
+def aggregate_each(
+    algorithm: Any, envelope: Envelope, servers: Any, sent: Submission
+) -> tuple[Any, Int[Array, " clients"], dict[str, Float[Array, " clients"]]]:
+    """Local training: every client is a federation of its own. The servers afterwards, verdicts and metrics."""
+    submissions = jax.vmap(envelope.decode)(sent, servers.broadcast)
+    norms = update_norms(algorithm, submissions, servers.broadcast)
+    servers = jax.vmap(algorithm.aggregate)(servers, jax.vmap(alone)(submissions.parameters))
+    return servers, judge(submissions, None, None), submissions.metrics | {"update_norm": norms}
+
+
+def server_weights(log_weights: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Each client's share of the round's mean; they add up to 1. All 0 where nobody counts."""
+    largest = np.max(log_weights, initial=-np.inf)
+    if largest == -np.inf:
+        return np.zeros(len(log_weights))
+    weights = np.exp(np.asarray(log_weights, np.float64) - largest)
+    return weights / weights.sum()
 
 
 # --- What travels ------------------------------------------------------------------------------------------
@@ -142,7 +219,7 @@ _FEWEST_TO_COMPARE = 3  # of two clients that differ, nobody can say which one i
 
 
 def judge(
-    submissions: Submission, norms: Float[Array, " clients"] | None, present: Bool[Array, " clients"]
+    submissions: Submission, norms: Float[Array, " clients"] | None, present: Bool[Array, " clients"] | None
 ) -> Int[Array, " clients"]:
     """For every client ACCEPTED, or why not. `norms` are the lengths of their updates; None compares nobody.
 
@@ -151,7 +228,7 @@ def judge(
     ordinary length are what median, trimmed mean and Krum are for.
     """
     finite = all_finite(submissions)
-    if norms is None:
+    if norms is None or present is None:
         return jnp.where(finite, ACCEPTED, NOT_FINITE)
     compared = present & finite
     median = jnp.nanmedian(jnp.where(compared, norms, jnp.nan))
@@ -165,15 +242,12 @@ def all_finite(submissions: Submission) -> Bool[Array, " clients"]:
     return jnp.stack([jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]).all(axis=0)
 
 
-def update_norms(submissions: Submission, broadcast: Any) -> Float[Array, " clients"]:
-    """How far every client's networks moved away from the broadcast.
+def update_norms(algorithm: Any, submissions: Submission, broadcast: Any) -> Float[Array, " clients"]:
+    """How far every client's networks moved away from the broadcast, or each from its own.
 
     What an algorithm federates beside networks follows a client's data and not Adam's steps: honest clients may
     differ in it by any amount.
     """
-    squares = jax.tree.map(
-        lambda sent, before: jnp.square(sent - before).reshape(len(sent), -1).sum(axis=1),
-        (submissions.parameters.actor, submissions.parameters.critic),
-        (broadcast.actor, broadcast.critic),
-    )
-    return jnp.sqrt(sum(jax.tree.leaves(squares)))
+    sent, before = algorithm.networks(submissions.parameters), algorithm.networks(broadcast)
+    squares = jax.tree.map(lambda a, b: jnp.square(a - b).reshape(len(a), -1).sum(axis=1), sent, before)
+    return jnp.sqrt(sum(jax.tree.leaves(squares), jnp.zeros(())))

@@ -2,10 +2,10 @@
 
 A round is two compiled functions. The clients': receive the broadcast, a scan of local steps vmapped over clients,
 submit. The clients are dealt out among the devices, which on a CPU are its processors: no step waits for another
-client's. The server's, on one device: judge and aggregate. Larger federations go through both in cohorts, so memory
-on the devices is bounded by the cohort; what clients carry between rounds rests in host memory.
+client's. The server's, on one device: `rounds.judge_submissions`. Larger federations go through both in cohorts, so
+memory on the devices is bounded by the cohort; what clients carry between rounds rests in host memory.
 
-What happens in a round, and its randomness, is in `rounds.py`; this engine brings the clients to it.
+What happens in a round, and its randomness, is in `rounds.py`; this file brings the clients to it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,35 +16,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray
 from numpy.typing import NDArray
 
-from fova.algorithms.base import Algorithm, Batch, Data, Submission, pack, weighted_mean
+from fova.algorithms.base import Algorithm, Batch, Data, Submission, pack
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import rounds
-from fova.federation.aggregation import AGGREGATIONS, Aggregation
-from fova.federation.privacy import Privacy, Private, publish
+from fova.federation.engine import RoundReport, RoundSettings, State, insist_on_whole_steps
+from fova.federation.privacy import publish
 from fova.federation.rounds import Traffic
-from fova.federation.wire import PLAIN, Envelope
+from fova.federation.wire import Envelope
 from fova.spaces import Space
-
-
-class State(NamedTuple):
-    """Everything that a checkpoint must hold to continue."""
-
-    round: int  # rounds finished
-    broadcast: Any  # what the server sends at the start of the next round
-    learners: Any  # one pytree with a leading axis of clients, as NumPy arrays
-
-
-class RoundReport(NamedTuple):
-    """What one round measured, per participating client."""
-
-    clients: list[int]  # positions of those that took part
-    metrics: dict[str, NDArray[np.float32]]  # name -> [clients]; step metrics are means over the local steps
-    rejected: dict[int, str]  # positions of those whose submission did not count, and why
-    traffic: Traffic | None  # what travelled to and from one client; None if nothing is sent
 
 
 class Simulation:
@@ -55,138 +38,144 @@ class Simulation:
         algorithm: Algorithm,
         clients: Mapping[str, Transitions],
         space: Space,
-        *,
-        local_steps: int,
-        seed: int = 0,
-        participation: float = 1.0,
-        cohort: int = 64,
-        aggregation: Aggregation = AGGREGATIONS["algorithm"],
-        envelope: Envelope = PLAIN,
-        privacy: Privacy | None = None,
-        together: bool = True,
+        settings: RoundSettings,
+        log_weights: Mapping[str, float] | None = None,
     ) -> None:
-        """`together=False` never aggregates: every client goes its own way (the reference line "local only")."""
+        """`clients` hold prepared data; `log_weights` say how much each counts by its data's returns."""
         if not clients:
             raise FovaError("A federation needs at least one client.")
-        if not 0.0 < participation <= 1.0:
-            raise FovaError(f"participation is {participation}, but must be above 0 and at most 1.")
-        for name, value in (("local_steps", local_steps), ("cohort", cohort)):
-            if value < 1:
-                raise FovaError(f"{name} is {value}, but must be at least 1.")
-        if local_steps % algorithm.stride:
-            raise FovaError(f"local_steps is {local_steps}, but must be a multiple of {algorithm.stride} here.")
-        self.algorithm = algorithm
+        insist_on_whole_steps(settings.local_steps, algorithm)
+        self.algorithm, self.space, self.settings = algorithm, space, settings
         self.names = list(clients)
-        self.space = space
-        self.local_steps = local_steps
-        self.participants = max(1, round(participation * len(clients)))
-        self.cohort = min(cohort, self.participants)
-        self.aggregation = aggregation if together else None
-        self.envelope = privacy.envelope(envelope) if privacy else envelope
-        self.privacy = privacy
-        self.together = together
-        if aggregation.whole_rounds and self.cohort < self.participants:
+        self.participants = max(1, round(settings.participation * len(clients)))
+        self.cohort = min(settings.cohort, self.participants)
+        self.together, self.privacy = settings.together, settings.privacy
+        self._insist_on_whole_rounds()
+        self._devices = DealtOut.among(self.cohort)
+        self._traffic: Traffic | None = None
+        self._key = jax.random.key(settings.seed)
+        self._identities = np.array([rounds.identity(name) for name in self.names], np.uint32)
+        self.set_data(clients, log_weights)
+
+    def _insist_on_whole_rounds(self) -> None:
+        whole = self.settings.aggregation.whole_rounds or not self.algorithm.mergeable
+        if self.together and whole and self.cohort < self.participants:
             raise FovaError(
                 f"This aggregation compares all {self.participants} clients of a round with one another, but a "
                 f"cohort holds {self.cohort}. Raise --cohort to {self.participants}."
             )
-        devices, self._slots = deal_out(self.cohort)
-        self._mesh = jax.make_mesh((len(devices),), ("clients",), axis_types=(AxisType.Auto,), devices=devices)
-        self._first = devices[0]  # where the server is
-        self._dealt_out = NamedSharding(self._mesh, PartitionSpec("clients"))
-        self._everywhere = NamedSharding(self._mesh, PartitionSpec())
-        self._traffic: Traffic | None = None
-        self._key = jax.random.key(seed)
-        self._identities = np.array([rounds.identity(name) for name in self.names], np.uint32)
-        self.set_data(clients)
 
-    def set_data(self, clients: Mapping[str, Transitions]) -> None:
+    def set_data(self, clients: Mapping[str, Transitions], log_weights: Mapping[str, float] | None = None) -> None:
         """Give the clients other data; their names stay."""
         if list(clients) != self.names:
             raise FovaError(f"The data is for clients {list(clients)}, but the federation has {self.names}.")
         self._rows = [pack(Batch(*(getattr(data, f) for f in Batch._fields))) for data in clients.values()]
         self._capacity = max(map(len, self._rows))
+        self._by_returns = np.array([(log_weights or {}).get(name, 0.0) for name in self.names], np.float32)
         self._device_data: tuple[tuple[int, ...], Data] | None = None
 
     # --- State ---
 
     def start(self) -> State:
         """The state before the first round: every client has the same networks."""
-        key = rounds.init_key(self._key)
-        learner, broadcast = rounds.first_message(self.algorithm, self.space, key)
+        learner, server = rounds.start(self.algorithm, self.space, rounds.init_key(self._key))
         clients = len(self.names)
-        learners, broadcasts = (
+        learners, servers = (
             jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], clients, axis=0), tree)
-            for tree in (learner, broadcast)
+            for tree in (learner, server)
         )
-        return State(0, broadcast if self.together else broadcasts, learners)
+        return State(0, server if self.together else servers, learners)
 
-    def data_changed(self, state: State) -> State:
-        """Tell every learner that its data was replaced."""
-        learners = jax.vmap(self.algorithm.data_changed)(state.learners)
-        return state._replace(learners=jax.tree.map(np.array, learners))
+    def data_changed(self, state: State, rescale: Mapping[str, float] | None = None) -> State:
+        """Tell every learner that its data was replaced; `rescale` is the old unit of reward over the new one."""
+        factors = jnp.array([(rescale or {}).get(name, 1.0) for name in self.names], jnp.float32)
+        changed = jax.vmap(self.algorithm.data_changed)(state.learners, factors)
+        return state._replace(learners=jax.tree.map(np.array, changed))
 
     # --- Rounds ---
 
     def round(self, state: State) -> tuple[State, RoundReport]:
-        """One round. `state` is used up: go on with the returned one."""
+        """One round. `state` is used up: continue with the returned one."""
         chosen = self._choose(state.round)
-        reports = []
-        merged: tuple[Any, Float[Array, ""]] | None = None  # the broadcast so far, and how much it counts
-        accepted: list[int] = []
-        rejected: dict[int, str] = {}
+        gathered = _Gathered()
         for start in range(0, len(chosen), self.cohort):
             members = chosen[start : start + self.cohort]
-            # Filled up with clients that count for nothing: one shape, one compilation, as many on each device.
-            filled = members + [members[0]] * (self._slots - len(members))
-            learners, keys, envelope_keys = jax.device_put(
-                (
-                    _rows(state.learners, filled),
-                    self._keys(rounds.client_key, state.round, filled),
-                    self._keys(rounds.envelope_key, state.round, filled),
-                ),
-                self._dealt_out,
-            )
-            heard = state.broadcast if self.together else _rows(state.broadcast, filled)
-            learners, sound, sent = clients_part(
+            trained = self._train(state, members)
+            if self.together:
+                self._judge(state, members, trained, gathered)
+            else:
+                self._keep_apart(state, members, trained, gathered)
+        if chosen:  # with privacy, chance may have drawn nobody
+            self._insist_on_somebody(state.round, gathered)
+        server = self._aggregate(state, gathered) if self.together else state.server
+        return State(state.round + 1, server, state.learners), self._report(server, gathered)
+
+    def _train(self, state: State, members: list[int]) -> "_Trained":
+        """A cohort's local rounds."""
+        filled = self._filled(members)
+        keys = (self._keys(derive, state.round, filled) for derive in (rounds.client_key, rounds.envelope_key))
+        before = _rows(state.learners, filled)
+        learners, client_keys, envelope_keys = jax.device_put((before, *keys), self._devices.split)
+        broadcast = state.broadcast if self.together else _rows(state.broadcast, filled)
+        return _Trained(
+            *clients_part(
                 self.algorithm,
-                self.envelope,
-                self.local_steps,
+                self.settings.sealed,
+                self.settings.local_steps,
                 self.together,
-                self._mesh,
+                self._devices.mesh,
                 learners,
-                jax.device_put(heard, self._everywhere if self.together else self._dealt_out),
+                jax.device_put(broadcast, self._devices.everywhere if self.together else self._devices.split),
                 self._stacked(tuple(filled)),
-                keys,
+                client_keys,
                 envelope_keys,
             )
-            broadcast, total, verdicts, metrics = servers_part(
-                self.algorithm,
-                self.aggregation,
-                self.envelope,
-                *jax.device_put((heard, sound, sent, np.arange(self._slots) < len(members)), self._first),
-            )
-            # A client whose submission was rejected goes on from where it was before the round.
-            verdicts = np.asarray(verdicts)[: len(members)]
-            good = np.flatnonzero(verdicts == rounds.ACCEPTED)
-            _write_rows(state.learners, [members[i] for i in good], learners, good)
-            if not self.together:
-                _write_rows(state.broadcast, [members[i] for i in good], broadcast, good)
-            accepted += [members[i] for i in good]
-            rejected |= {c: rounds.WHY_REJECTED[int(v)] for c, v in zip(members, verdicts) if v != rounds.ACCEPTED}
-            # Copies: a view would keep the cohort's buffers alive on the device.
-            reports.append({name: np.array(values)[: len(members)] for name, values in metrics.items()})
-            if self.together:
-                merged = (broadcast, total) if merged is None else merge_means(*merged, broadcast, total)
-        if chosen:  # with privacy, chance may have drawn nobody
-            self._insist_on_somebody(state.round, accepted)
-        metrics = {name: np.concatenate([r[name] for r in reports]) for name in (reports or [{}])[0]}
-        broadcast, total = (state.broadcast, -np.inf) if merged is None else merged
-        if self.privacy and self.privacy.noise_at == "server":
+        )
+
+    def _filled(self, members: list[int]) -> list[int]:
+        """Members, filled up with clients that count for nothing: one shape, one compilation."""
+        return members + [members[0]] * (self._devices.slots - len(members))
+
+    def _judge(self, state: State, members: list[int], trained: "_Trained", gathered: "_Gathered") -> None:
+        """The server's part for one cohort."""
+        present = np.arange(self._devices.slots) < len(members)
+        arrays = (state.broadcast, trained.sent, present, self._by_returns[self._filled(members)])
+        judged = rounds.judge_submissions(
+            self.algorithm,
+            self.settings.aggregation,
+            self.settings.sealed,
+            *jax.device_put(arrays, self._devices.first),
+        )
+        verdicts = np.where(trained.sound, judged.verdicts, rounds.NOT_FINITE)[: len(members)]
+        _keep_learners(state, members, trained, verdicts)
+        gathered.add(members, verdicts, judged.metrics, np.asarray(judged.log_weights))
+        gathered.merge(judged.submissions, judged.log_total)
+
+    def _keep_apart(self, state: State, members: list[int], trained: "_Trained", gathered: "_Gathered") -> None:
+        """The same where every client trains alone: each has a server of its own."""
+        filled = self._filled(members)
+        arrays = jax.device_put((_rows(state.server, filled), trained.sent), self._devices.first)
+        servers, judged, metrics = rounds.aggregate_each(self.algorithm, self.settings.sealed, *arrays)
+        verdicts = np.where(trained.sound, judged, rounds.NOT_FINITE)[: len(members)]
+        good = _keep_learners(state, members, trained, verdicts)
+        _write_rows(state.server, [members[i] for i in good], servers, good)
+        gathered.add(members, verdicts, metrics, None)
+
+    def _aggregate(self, state: State, gathered: "_Gathered") -> Any:
+        noisy = self.privacy is not None and self.privacy.noise_at == "server"
+        if gathered.submissions is None and not noisy:
+            return state.server
+        submissions = gathered.submissions
+        if noisy:
+            assert self.privacy is not None
             key = rounds.publication_key(self._key, state.round)
-            broadcast = publish(self.privacy, state.broadcast, broadcast, float(np.exp(total)), key)
-        report = RoundReport(chosen, metrics, rejected, self._weigh_messages(broadcast, metrics))
-        return State(state.round + 1, broadcast, state.learners), report
+            count = float(np.exp(gathered.log_total))
+            mean = state.broadcast if submissions is None else jax.tree.map(lambda x: x[0], submissions.parameters)
+            submissions = rounds.alone(publish(self.privacy, state.broadcast, mean, count, key))
+        assert submissions is not None
+        return rounds.aggregate(self.algorithm, *jax.device_put((state.server, submissions), self._devices.first))
+
+    # --- Who takes part ---
 
     def _choose(self, round_number: int) -> list[int]:
         if self.privacy and self.privacy.noise_at == "server":
@@ -210,26 +199,114 @@ class Simulation:
             for slot, client in enumerate(members):
                 rows[slot, : len(self._rows[client])] = self._rows[client]
             lengths = np.array([len(self._rows[client]) for client in members], np.int32)
-            rows_there, lengths_there = jax.device_put((rows, lengths), self._dealt_out)
+            rows_there, lengths_there = jax.device_put((rows, lengths), self._devices.split)
             self._device_data = (members, Data(rows_there, lengths_there, self.space))
         return self._device_data[1]
 
-    def _weigh_messages(self, broadcast: Any, metrics: Mapping[str, Any]) -> Traffic | None:
+    # --- What is reported ---
+
+    def _report(self, server: Any, gathered: "_Gathered") -> RoundReport:
+        metrics = gathered.metrics()
         if self._traffic is None and self.together:
             sent = [name for name in metrics if name != "update_norm"]  # which the server measures
-            self._traffic = rounds.traffic(self.envelope, broadcast, sent)
-        return self._traffic
+            self._traffic = rounds.traffic(self.settings.sealed, server.broadcast, sent)
+        if self.together and self.privacy is None and self.settings.aggregation.combine is None:
+            metrics["server_weight"] = rounds.server_weights(gathered.log_weights)
+        verdicts = zip(gathered.members, gathered.verdicts)
+        rejected = {i: rounds.WHY_REJECTED[int(v)] for i, v in verdicts if v != rounds.ACCEPTED}
+        clients = {
+            self.names[client]: {name: float(values[i]) for name, values in metrics.items()}
+            for i, client in enumerate(gathered.members)
+            if client not in rejected
+        }
+        return RoundReport(clients, {self.names[i]: why for i, why in rejected.items()}, (), self._traffic)
 
-    def _insist_on_somebody(self, round_number: int, accepted: list[int]) -> None:
-        if not accepted:
+    def _insist_on_somebody(self, round_number: int, gathered: "_Gathered") -> None:
+        if rounds.ACCEPTED not in gathered.verdicts:
             raise FovaError(
-                f"Training diverged in round {round_number + 1}: not one client has finite parameters left. Lower "
-                "the learning rates (--actor-lr, --critic-lr) or scale the rewards down (--reward-scale)."
+                f"Training diverged in round {round_number + 1}: no client has finite parameters left. Lower the "
+                "learning rates (--actor-lr, --critic-lr) or scale the rewards down (--reward-scale)."
             )
 
 
+class _Trained(NamedTuple):
+    """What a cohort's local rounds gave, one entry for each slot."""
+
+    learners: Any
+    sound: Bool[Array, " clients"]  # whose numbers are finite
+    sent: Submission
+
+
+def _keep_learners(
+    state: State, members: list[int], trained: _Trained, verdicts: NDArray[np.integer[Any]]
+) -> NDArray[np.intp]:
+    """Store the learners whose submission was accepted. The others stay as they were before the round."""
+    good = np.flatnonzero(verdicts == rounds.ACCEPTED)
+    _write_rows(state.learners, [members[i] for i in good], trained.learners, good)
+    return good
+
+
+class _Gathered:
+    """What the cohorts of a round have brought so far."""
+
+    def __init__(self) -> None:
+        self.members: list[int] = []
+        self.verdicts: list[int] = []
+        self.log_weights = np.zeros(0, np.float32)
+        self.submissions: Submission | None = None
+        self.log_total: Any = -np.inf
+        self._metrics: list[dict[str, NDArray[np.floating[Any]]]] = []
+
+    def add(
+        self,
+        members: list[int],
+        verdicts: NDArray[np.integer[Any]],
+        metrics: Mapping[str, Any],
+        log_weights: NDArray[np.floating[Any]] | None,
+    ) -> None:
+        self.members += members
+        self.verdicts += verdicts.tolist()
+        # Copies: a view would keep the cohort's buffers alive on the device.
+        self._metrics.append({name: np.array(values)[: len(members)] for name, values in metrics.items()})
+        if log_weights is not None:
+            self.log_weights = np.concatenate([self.log_weights, log_weights[: len(members)]])
+
+    def merge(self, submissions: Submission, log_total: Any) -> None:
+        if self.submissions is None:
+            self.submissions, self.log_total = submissions, log_total
+        else:
+            self.submissions, self.log_total = rounds.merge_groups(
+                self.submissions, self.log_total, submissions, log_total
+            )
+
+    def metrics(self) -> dict[str, NDArray[np.floating[Any]]]:
+        """Each metric of all members, in their order."""
+        names = (self._metrics or [{}])[0]
+        return {name: np.concatenate([part[name] for part in self._metrics]) for name in names}
+
+
+# --- Devices ----------------------------------------------------------------------------------------------
+
+
+class DealtOut(NamedTuple):
+    """Clients dealt out among devices."""
+
+    mesh: Mesh
+    slots: int  # places for clients, as many on each device
+    first: jax.Device  # where the server is
+    split: NamedSharding  # of what each client has its own
+    everywhere: NamedSharding  # of what all clients share
+
+    @staticmethod
+    def among(clients: int) -> "DealtOut":
+        devices, slots = deal_out(clients)
+        mesh = jax.make_mesh((len(devices),), ("clients",), axis_types=(AxisType.Auto,), devices=devices)
+        split, everywhere = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("clients",), ()))
+        return DealtOut(mesh, slots, devices[0], split, everywhere)
+
+
 def deal_out(clients: int) -> tuple[list[jax.Device], int]:
-    """As few devices as get through the clients as quickly as all would, and how many fit when all have as many."""
+    """The smallest set of devices that balances the clients, and the padded number of clients."""
     devices = jax.local_devices()
     each = -(-clients // len(devices))
     used = -(-clients // each)
@@ -243,18 +320,6 @@ def _rows(stacked: Any, rows: Sequence[int]) -> Any:
 def _write_rows(stacked: Any, rows: Sequence[int], new: Any, new_rows: NDArray[np.intp]) -> None:
     for old_leaf, new_leaf in zip(jax.tree.leaves(stacked), jax.tree.leaves(new)):
         old_leaf[list(rows)] = np.asarray(new_leaf)[new_rows]
-
-
-@jax.jit
-def merge_means(
-    one: Any, one_total: Float[Array, ""], other: Any, other_total: Float[Array, ""]
-) -> tuple[Any, Float[Array, ""]]:
-    """The mean of two groups' means, each counted by its total weight, and the weight of both.
-
-    Cohort after cohort, so that a round never holds more than two broadcasts however many cohorts it has.
-    """
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), one, other)
-    return weighted_mean(stacked, jnp.stack([one_total, other_total])), jnp.logaddexp(one_total, other_total)
 
 
 @partial(
@@ -276,45 +341,18 @@ def clients_part(
 ) -> tuple[Any, Bool[Array, " clients"], Submission]:
     """A round of every client of a cohort, compiled. Each device of the mesh has its share and waits for no other.
 
-    Gives back the learners, which of them are sound, and what they send. Unless they are `together`, each client
+    Gives back the learners, which of them are finite, and what they send. Unless they train `together`, each client
     has a broadcast of its own.
     """
-    own = None if together else 0  # where a broadcast has its axis of clients
+    axis = None if together else 0  # where a broadcast has its axis of clients
 
     def share(learners: Any, broadcast: Any, data: Data, keys: PRNGKeyArray, envelope_keys: PRNGKeyArray) -> Any:
         local_round = partial(rounds.local_round, algorithm, local_steps)
-        learners, submissions = jax.vmap(local_round, (0, own, 0, 0))(learners, broadcast, data, keys)
-        sound = rounds.all_finite(submissions)  # what a client sees of itself, whatever its envelope makes of it
-        return learners, sound, jax.vmap(envelope.encode, (0, own, 0))(submissions, broadcast, envelope_keys)
+        learners, submissions = jax.vmap(local_round, (0, axis, 0, 0))(learners, broadcast, data, keys)
+        sound = rounds.all_finite(submissions)  # before the envelope, which may hide it
+        return learners, sound, jax.vmap(envelope.encode, (0, axis, 0))(submissions, broadcast, envelope_keys)
 
     each, all_alike = PartitionSpec("clients"), PartitionSpec()
     deal = (each, all_alike if together else each, each, each, each)
     dealt_out = jax.shard_map(share, mesh=mesh, in_specs=deal, out_specs=each, check_vma=False)
     return dealt_out(learners, broadcast, data, keys, envelope_keys)
-
-
-@partial(jax.jit, static_argnames=("algorithm", "aggregation", "envelope"))
-def servers_part(
-    algorithm: Any,
-    aggregation: Aggregation | None,
-    envelope: Envelope,
-    broadcast: Any,
-    sound: Bool[Array, " clients"],
-    sent: Submission,
-    present: Bool[Array, " clients"],
-) -> tuple[Any, Float[Array, ""], Int[Array, " clients"], dict[str, Float[Array, " clients"]]]:
-    """What the server makes of a cohort's messages, compiled: the next broadcast, its weight, verdicts, metrics.
-
-    Without an aggregation nobody hears of anybody: each client has its own broadcast and gets back what it sent.
-    """
-    submissions = rounds.open_all(envelope, sent, broadcast, 0 if aggregation is None else None)
-    norms, metrics = None, submissions.metrics
-    if not isinstance(envelope, Private):  # to compare clients with one another would tell about each of them
-        norms = rounds.update_norms(submissions, broadcast)
-        metrics = metrics | {"update_norm": norms}
-    verdicts = rounds.judge(submissions, None if aggregation is None else norms, present)
-    merged, total = submissions.parameters, jnp.zeros(())
-    if aggregation is not None:
-        accepted = present & (verdicts == rounds.ACCEPTED)
-        merged, total = rounds.merge(algorithm, aggregation, submissions, accepted)
-    return merged, total, jnp.where(sound, verdicts, rounds.NOT_FINITE), metrics

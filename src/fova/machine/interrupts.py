@@ -30,14 +30,30 @@ class Interrupted(FovaError):
 class StopSignal:
     """What the user asked for so far."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self.wanted = False
+    def __init__(
+        self, tell: Callable[[str], None], requested: Callable[[], bool] = lambda: False, threads: bool = True
+    ) -> None:
+        """`requested` says whether somebody asked by another way than a signal, for instance with a file.
+
+        Without `threads` work is done by the calling thread, and a wish to stop is seen between two pieces of work.
+        """
+        self._wanted = False
+        self._threads = threads
+        self._requested = requested
         self._tell = tell
         self._acknowledged = False
 
+    @property
+    def wanted(self) -> bool:
+        return self._wanted or self._requested()
+
+    def ask(self) -> None:
+        """Stop after the running round."""
+        self._wanted = True
+
     def compute(self, work: Callable[[], T]) -> T:
         """The result of `work`, with the user answered at once in the meantime."""
-        return self.wait_for(in_thread(work)) if _can_handle_signals() else work()
+        return self.wait_for(in_thread(work)) if self._threads and _can_handle_signals() else work()
 
     def wait_for(self, result: "Future[T]") -> T:
         """The same for work that `in_thread` began."""
@@ -74,7 +90,7 @@ def stop_signal(tell: Callable[[str], None]) -> Iterator[StopSignal]:
     def ask(number: int, frame: FrameType | None) -> None:
         if stop.wanted:
             raise KeyboardInterrupt
-        stop.wanted = True
+        stop.ask()
 
     if not _can_handle_signals():
         yield stop

@@ -18,11 +18,11 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fova.data.normalise import Normaliser, client_sums
 from fova.errors import FovaError
 from fova.federation import rounds
 from fova.federation.clients import ClientSpec, Federation
-from fova.federation.simulation import State
+from fova.federation.engine import State
+from fova.federation.statistics import Statistics, client_statistics
 from fova.machine import runtime
 from fova.network import messages
 from fova.network.journal import Journal
@@ -90,22 +90,24 @@ class Client:
     def hello(self) -> RecordDict:
         """Load and check the data; tell the server who is here."""
         (data,) = self.federation.clients.values()
-        sums = client_sums(data.observations) if self.plan.run.normalise else None
+        told = None
+        if self.plan.gathers_statistics:
+            told = client_statistics(data, self.plan.run.reward_scale, self.plan.run.normalise)
         self.journal.note(f"joined a federation with {len(data):,} transitions, {self.plan.algorithm_name}")
-        return messages.hello_answer(self.plan, self.config.name, sums)
+        return messages.hello_answer(self.plan, self.config.name, told)
 
     def round(self, content: RecordDict) -> RecordDict:
         """Train for one round from where the server says this client stands, save, and answer."""
-        first = self.plan.first_learner()
-        number, counted, broadcast, normaliser = messages.read_round_question(content, self.plan, first[1])
-        learner = self._learner(counted, first[0])
+        fresh, server = self.plan.start()
+        number, counted, broadcast, statistics = messages.read_round_question(content, self.plan, server.broadcast)
+        learner = self._learner(counted, fresh)
         learner, sent, sound = client_work(
             self.plan.algorithm,
             self.plan.envelope,
             self.plan.run.local_steps,
             learner,
             broadcast,
-            self._data(normaliser),
+            self._data(statistics),
             rounds.client_key(self.plan.root_key, number, rounds.identity(self.config.name)),
             secret_key(),
         )
@@ -113,7 +115,7 @@ class Client:
             raise Refused(f"Training diverged in round {number + 1}: the parameters are not finite.")
         # Saved before it is sent: an answer that counts always has its state on disk.
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], learner)
-        save_checkpoint(self.checkpoints, State(number + 1, (), stacked))
+        save_checkpoint(self.checkpoints, State(number + 1, (), stacked), self.plan.fingerprint())
         self.journal.note(
             f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
         )
@@ -123,11 +125,12 @@ class Client:
         """The state after the last round that counted. What was trained since then never reached the server."""
         discard_after(self.checkpoints, counted)
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], fresh)
-        state = load_checkpoint(self.checkpoints, like=State(0, (), stacked))
+        state = load_checkpoint(self.checkpoints, State(0, (), stacked), self.plan.fingerprint())
         return fresh if state is None else jax.tree.map(lambda leaf: leaf[0], state.learners)
 
-    def _data(self, normaliser: Normaliser) -> Any:
-        (prepared,) = self.federation.prepared(normaliser, self.plan.run.reward_scale).values()
+    def _data(self, statistics: Statistics) -> Any:
+        factors = {self.config.name: self.plan.run.reward_scale / statistics.reward_unit}
+        (prepared,) = self.federation.prepared(statistics.normaliser, factors).values()
         return self.plan.data_of(prepared)
 
 

@@ -26,8 +26,10 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
 from fova.errors import FovaError
+from fova.machine.interrupts import Interrupted, StopSignal, stop_signal
 from fova.network import certificates, journal
 from fova.network.client import ClientConfig
+from fova.network.server import STOP_REQUEST
 from fova.network.superlink import CONTROL_HOSTS
 from fova.network.supernode import bundle
 from fova.progress import Progress
@@ -74,20 +76,31 @@ def serve(run: RunDirectory, address: Address, progress: Progress) -> None:
             )
         )
         checked = time.monotonic()
-        while True:
-            for event, value in reader.new():
-                journal.show(event, value, progress)
-                if event == "failed":
-                    raise FovaError(f"{value}\nGo on with: fova server --resume {run.path}")
-                if event == "finish":
-                    return
-            if process.poll() is not None:
-                raise FovaError(f"The SuperLink ended by itself. Its last words are in {_log(run.path)}.")
-            if time.monotonic() - checked > SECONDS_BETWEEN_CHECKS:
-                checked = time.monotonic()
-                _register(control, address, known)
-                _insist_on_running(control, started.run_id, run)
-            time.sleep(0.5)
+        with stop_signal(progress.note) as stop:
+            while not _ended(reader, run, stop, progress):
+                if process.poll() is not None:
+                    raise FovaError(f"The SuperLink ended by itself. Its last words are in {_log(run.path)}.")
+                if time.monotonic() - checked > SECONDS_BETWEEN_CHECKS:
+                    checked = time.monotonic()
+                    _register(control, address, known)
+                    _insist_on_running(control, started.run_id, run)
+                time.sleep(0.5)
+
+
+def _ended(reader: journal.Reader, run: RunDirectory, stop: StopSignal, progress: Progress) -> bool:
+    """Show what the training has said since the last call, and pass on the wish to stop. Whether it has ended."""
+    if stop.wanted:
+        (run.path / STOP_REQUEST).touch()
+        stop.acknowledge()
+    for event, value in reader.new():
+        journal.show(event, value, progress)
+        if event == "failed" and stop.wanted:
+            raise Interrupted(str(value))
+        if event == "failed":
+            raise FovaError(f"{value}\nGo on with: fova server --resume {run.path}")
+        if event == "finish":
+            return True
+    return False
 
 
 def _superlink(run: RunDirectory, address: Address) -> Any:
@@ -238,7 +251,7 @@ def _flower(
     # Flower starts its helpers by name; they are beside this Python.
     settings["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), settings.get("PATH", "")))
     with _log(folder).open("ab") as log:
-        process = _start([sys.executable, "-m", f"fova.federation.{part}", *arguments], settings, log)
+        process = _start([sys.executable, "-m", f"fova.network.{part}", *arguments], settings, log)
     try:
         yield process
     finally:

@@ -2,10 +2,12 @@
 
     hello (query)   server -> client   ConfigRecord about: version, run, plan (JSON)
                     client -> server   ConfigRecord about: version, run, client
-                                       ArrayRecord  sums:  count, total, squares   (only if statistics are on)
+                                       ArrayRecord  statistics: rows, episodes, terminals, reward_sum,
+                                                    reward_squares, reward_deviations, behaviour_return and, if
+                                                    observations are normalised, total, squares (not under privacy)
     round (train)   server -> client   ConfigRecord about: version, run, plan, round, counted, fingerprint
                                        ArrayRecord  broadcast:  actor/..., critic/..., extra/...
-                                       ArrayRecord  normaliser: mean, std
+                                       ArrayRecord  frame: mean, std, reward_unit
                     client -> server   ConfigRecord about: version, run, client, round, fingerprint
                                        ArrayRecord  parameters: actor/..., critic/..., extra/...
                                                     (or whatever the plan's envelope makes of them)
@@ -27,11 +29,14 @@ from numpy.typing import NDArray
 from fova.algorithms.base import Submission
 from fova.data.normalise import Normaliser, Sums
 from fova.errors import FovaError
+from fova.federation.statistics import ClientStatistics, Statistics
 from fova.federation.wire import from_named_arrays, named_arrays
 from fova.network.plan import Plan
 from fova.version import __version__
 
 HELLO, ROUND = "query", "train"  # Flower's names for the two kinds of message
+COUNTS = ("rows", "episodes", "terminals")
+NUMBERS = (*COUNTS, "reward_sum", "reward_squares", "reward_deviations", "behaviour_return")
 WEIGHT = "submission/log_weight"  # beside the metrics, under a name that no metric has
 
 
@@ -46,10 +51,14 @@ def hello(plan: Plan) -> RecordDict:
     return RecordDict({"about": _about(plan.run_id, plan=plan.to_json())})
 
 
-def round_question(plan: Plan, number: int, counted: int, broadcast: Any, normaliser: Normaliser) -> RecordDict:
+def round_question(plan: Plan, number: int, counted: int, broadcast: Any, statistics: Statistics) -> RecordDict:
     about = _about(plan.run_id, plan=plan.to_json(), round=number, counted=counted, fingerprint=plan.fingerprint())
-    frame = {"mean": normaliser.mean, "std": normaliser.std}
-    return RecordDict({"about": about, "broadcast": _record(named_arrays(broadcast)), "normaliser": _record(frame)})
+    frame: dict[str, NDArray[Any]] = {
+        "mean": statistics.normaliser.mean,
+        "std": statistics.normaliser.std,
+        "reward_unit": np.asarray(statistics.reward_unit, np.float64),
+    }
+    return RecordDict({"about": about, "broadcast": _record(named_arrays(broadcast)), "frame": _record(frame)})
 
 
 def read_plan(content: RecordDict) -> Plan:
@@ -68,24 +77,30 @@ def read_plan(content: RecordDict) -> Plan:
     return plan
 
 
-def read_round_question(content: RecordDict, plan: Plan, broadcast_like: Any) -> tuple[int, int, Any, Normaliser]:
-    """Round, how many rounds this client's state may have, the broadcast and the normaliser."""
+def read_round_question(content: RecordDict, plan: Plan, broadcast_like: Any) -> tuple[int, int, Any, Statistics]:
+    """Round, how many rounds this client's state may have, the broadcast and the federation's statistics."""
     about = _config(content)
     broadcast = from_named_arrays(_arrays(content, "broadcast"), broadcast_like)
-    frame = _arrays(content, "normaliser")
-    if any(frame[name].shape != (plan.space.observation,) for name in ("mean", "std")):
+    frame = _arrays(content, "frame")
+    columns = (plan.space.observation,)
+    if {name: array.shape for name, array in frame.items()} != {"mean": columns, "std": columns, "reward_unit": ()}:
         raise Refused(f"The normaliser does not fit observations of {plan.space.observation} numbers.")
-    return int(about["round"]), int(about["counted"]), broadcast, Normaliser(frame["mean"], frame["std"])
+    statistics = Statistics(Normaliser(frame["mean"], frame["std"]), float(frame["reward_unit"]))
+    if not (np.isfinite(statistics.reward_unit) and statistics.reward_unit > 0.0):
+        raise Refused(f"The unit of reward is {statistics.reward_unit}, but must be a number above 0.")
+    return int(about["round"]), int(about["counted"]), broadcast, statistics
 
 
 # --- From a client ---
 
 
-def hello_answer(plan: Plan, client: str, sums: Sums | None) -> RecordDict:
+def hello_answer(plan: Plan, client: str, statistics: ClientStatistics | None) -> RecordDict:
     records: dict[str, Any] = {"about": _about(plan.run_id, client=client)}
-    if sums is not None:
-        count = np.asarray(sums.count, np.int64)
-        records["sums"] = _record({"count": count, "total": sums.total, "squares": sums.squares})
+    if statistics is not None:
+        arrays = {name: np.asarray(getattr(statistics, name), np.float64) for name in NUMBERS}
+        if statistics.observations is not None:
+            arrays |= {"total": statistics.observations.total, "squares": statistics.observations.squares}
+        records["statistics"] = _record(arrays)
     return RecordDict(records)
 
 
@@ -117,18 +132,24 @@ def read_client(content: RecordDict, plan: Plan) -> str:
     return str(about["client"])
 
 
-def read_sums(content: RecordDict, plan: Plan) -> Sums | None:
+def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
     """The statistics in a hello's answer, which must be there exactly if they were asked for."""
-    _insist_on_records(content, {"about", "sums"} if plan.run.normalise else {"about"})
-    if not plan.run.normalise:
+    _insist_on_records(content, {"about", "statistics"} if plan.gathers_statistics else {"about"})
+    if not plan.gathers_statistics:
         return None
-    sums = _arrays(content, "sums")
-    width = (plan.space.observation,)
-    if {name: array.shape for name, array in sums.items()} != {"count": (), "total": width, "squares": width}:
-        raise Refused(f"its observation statistics are not a count and two sums of {width[0]} columns")
-    if not all(np.isfinite(array).all() for array in sums.values()) or sums["count"] < 1:
-        raise Refused("its observation statistics are not finite")
-    return Sums(int(sums["count"]), sums["total"], sums["squares"])
+    arrays = _arrays(content, "statistics")
+    columns = {"total": (plan.space.observation,), "squares": (plan.space.observation,)}
+    expected = dict.fromkeys(NUMBERS, ()) | (columns if plan.run.normalise else {})
+    if {name: array.shape for name, array in arrays.items()} != expected:
+        raise Refused(f"its statistics are not {', '.join(expected)} of {plan.space.observation} columns")
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise Refused("its statistics are not finite")
+    numbers = {name: float(arrays[name]) for name in NUMBERS}
+    counts = {name: int(numbers[name]) for name in COUNTS}
+    if not (counts["rows"] >= 1 and 0 <= counts["terminals"] <= counts["episodes"] <= counts["rows"]):
+        raise Refused("its statistics count more episodes than rows, or more ends than episodes")
+    sums = Sums(counts["rows"], arrays["total"], arrays["squares"]) if plan.run.normalise else None
+    return ClientStatistics(**numbers | counts, observations=sums)  # type: ignore[arg-type]
 
 
 def read_round_answer(content: RecordDict, plan: Plan, number: int, like: Submission) -> Submission:

@@ -14,16 +14,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool
 
 from fova import algorithms
 from fova.algorithms.base import Batch, Data, Submission, pack
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import rounds
-from fova.federation.aggregation import Aggregation
 from fova.federation.compression import COMPRESSIONS
-from fova.federation.privacy import Privacy, Private
+from fova.federation.engine import insist_on_whole_steps
+from fova.federation.privacy import Privacy
 from fova.federation.wire import Envelope
 from fova.run.config import RunConfig
 from fova.settings import fill
@@ -58,11 +58,10 @@ class Plan:
                 "privacy is 'server', but over a network the clients add the noise themselves: --privacy client. "
                 "Noise at the server is for simulations so far."
             )
+        if self.run.data_sequence:
+            raise FovaError("data_sequence is given, but clients of a real federation hold the data they have.")
         self.run.private(self.clients)  # refuses what could promise nothing
-        if self.run.local_steps % self.algorithm.stride:
-            raise FovaError(
-                f"local_steps is {self.run.local_steps}, but must be a multiple of {self.algorithm.stride} here."
-            )
+        insist_on_whole_steps(self.run.local_steps, self.algorithm)
 
     # --- As text ---
 
@@ -106,20 +105,25 @@ class Plan:
         return self.privacy.envelope(form) if self.privacy else form
 
     @property
+    def gathers_statistics(self) -> bool:
+        """Whether clients tell sums over their data before the first round; under privacy they do not."""
+        return self.privacy is None
+
+    @property
     def root_key(self) -> Any:
         return jax.random.key(self.run.seed)
 
-    def first_learner(self) -> tuple[Any, Any]:
-        """What every client starts from, and the first broadcast."""
-        return rounds.first_message(self.algorithm, self.space, rounds.init_key(self.root_key))
+    def start(self) -> tuple[Any, Any]:
+        """The learner that every client starts from, and the server's state before any message."""
+        return rounds.start(self.algorithm, self.space, rounds.init_key(self.root_key))
 
     def submission_like(self) -> Submission:
         """The shape of what a client sends, without computing anything: names, shapes and kinds of all numbers."""
-        learner, broadcast = jax.eval_shape(self.first_learner)
+        learner, server = jax.eval_shape(self.start)
         data = jax.eval_shape(lambda: rounds.no_data(self.space))
         key = jax.eval_shape(lambda: self.root_key)
         work = partial(client_work, self.algorithm, self.envelope, self.run.local_steps)
-        return jax.eval_shape(work, learner, broadcast, data, key, key)[1]
+        return jax.eval_shape(work, learner, server.broadcast, data, key, key)[1]
 
     def data_of(self, prepared: Transitions) -> Data:
         """A client's prepared data on the device."""
@@ -142,18 +146,3 @@ def client_work(
     learner, submission = rounds.local_round(algorithm, local_steps, learner, broadcast, data, key)
     sound = rounds.all_finite(jax.tree.map(lambda leaf: leaf[None], submission))[0]
     return learner, envelope.encode(submission, broadcast, secret), sound
-
-
-@partial(jax.jit, static_argnames=("algorithm", "aggregation", "envelope"))
-def server_work(
-    algorithm: Any, aggregation: Aggregation, envelope: Envelope, sent: Submission, broadcast: Any
-) -> tuple[Any, Int[Array, " clients"], dict[str, Float[Array, " clients"]]]:
-    """The server's part of a round, compiled: the next broadcast, a verdict on every client, and the metrics."""
-    submissions = rounds.open_all(envelope, sent, broadcast)
-    norms, metrics = None, submissions.metrics
-    if not isinstance(envelope, Private):  # to compare clients with one another would tell about each of them
-        norms = rounds.update_norms(submissions, broadcast)
-        metrics = metrics | {"update_norm": norms}
-    verdicts = rounds.judge(submissions, norms, jnp.ones(len(sent.log_weight), bool))
-    merged, _ = rounds.merge(algorithm, aggregation, submissions, verdicts == rounds.ACCEPTED)
-    return merged, verdicts, metrics

@@ -1,15 +1,14 @@
-"""The server of a real federation: a Flower ServerApp over the same functions that a simulation calls.
+"""The server of a real federation: the engine on Flower, and the ServerApp that runs the training loop with it.
 
-The server's files are those of any run (`runs.py`), so `fova evaluate` and the reports read them. After every
-round it writes the log first and the checkpoint second; killed at any moment, it goes on as a new Flower run from
-the last checkpoint, and no round counts twice.
+Rounds call the same functions as in a simulation, and the loop is the same, so a run over a network leaves the same
+files. Killed at any moment, the server goes on as a new Flower run from the last checkpoint, and no round counts
+twice.
 """
 
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +17,34 @@ import jax.numpy as jnp
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
+from numpy.typing import NDArray
 
-from fova.data.normalise import Normaliser, Sums, combine
+from fova.data.normalise import Normaliser
 from fova.errors import FovaError
-from fova.evaluation.rollouts import play
 from fova.federation import aggregation, rounds
-from fova.federation.simulation import State
+from fova.federation.engine import RoundReport, State
+from fova.federation.statistics import (
+    ClientStatistics,
+    Statistics,
+    common_normaliser,
+    derive,
+    weights_by_returns,
+)
 from fova.federation.wire import payload_bytes
 from fova.machine import runtime
+from fova.machine.interrupts import Interrupted, StopSignal
 from fova.network import messages
 from fova.network.journal import Journal
-from fova.network.plan import Plan, server_work
-from fova.policy import Policy, from_actor
+from fova.network.plan import Plan
 from fova.progress import Progress
-from fova.run.checkpoint import load_checkpoint, save_checkpoint
-from fova.run.config import Config, load_config
+from fova.run.config import Config, load_config, unit_of_reward
 from fova.run.directory import RunDirectory
+from fova.run.loop import Finished, Loop
 from fova.settings import fill
 from fova.spaces import Box, Space
 from fova.tasks import registry
+
+Pause = Callable[[float], None]
 
 # How often the server looks for clients while it waits for enough of them.
 SECONDS_BETWEEN_LOOKS = 3.0
@@ -116,7 +124,7 @@ def read_server(run: RunDirectory) -> tuple[str, ServerConfig]:
 
 
 @dataclass
-class Outcome:
+class Answers:
     """What came back in one round."""
 
     sent: dict[str, Any] = field(default_factory=dict)  # client -> submission as it travelled
@@ -124,46 +132,87 @@ class Outcome:
     missing: list[str] = field(default_factory=list)
 
 
-class Server:
+class FlowerEngine:
     """Rounds of one run over whatever clients a grid reaches."""
 
     def __init__(
-        self, grid: Grid, run: RunDirectory, progress: Progress, pause: Callable[[float], None] = time.sleep
-    ):
+        self, grid: Grid, plan: Plan, network: ServerConfig, progress: Progress, pause: Pause = time.sleep
+    ) -> None:
         runtime.prepare()
-        self.grid, self.run, self.progress, self.pause = grid, run, progress, pause
-        self.config = load_config(run.path / "config.toml")
-        run_id, self.network = read_server(run)
-        self.plan = make_plan(self.config, self.network, run_id)
-        self.task = registry.get(self.config.task) if self.config.task else None
-        self.aggregation = aggregation.get(self.config.run.aggregation)
-        self.like = self.plan.submission_like()
+        self.grid, self.plan, self.network, self.progress, self.pause = grid, plan, network, progress, pause
+        self.space = plan.space
+        self.aggregation = aggregation.for_algorithm(plan.run.aggregation, plan.algorithm)
+        self.like = plan.submission_like()
         self.members: dict[int, str] = {}  # node -> client
         self.refused: dict[int, float] = {}  # node -> when
-        self.sums: dict[str, Sums] = {}
+        self.told: dict[str, ClientStatistics] = {}  # what each client said about its data
         self.counted: dict[str, int] = {}  # client -> rounds finished when it last counted
 
-    def go(self) -> State:
-        with self.run.lock():
-            state = self._first_state()
-            self.progress.start(state.round, self.plan.run.rounds)
-            self.normaliser = self._normaliser()
-            while state.round < self.plan.run.rounds:
-                state = self._round(state)
-            self._finish(state)
-        return state
+    # --- The engine ---
 
-    def _first_state(self) -> State:
-        fresh = State(0, self.plan.first_learner()[1], ())
-        state = load_checkpoint(self.run.checkpoints, like=fresh) or fresh
-        self.run.rewind(state.round)
-        for entry in self.run.metrics():
-            self.counted |= dict.fromkeys(entry["clients"], entry["round"])
-        return state
+    def prepare(self, saved: Mapping[str, Any] | None) -> Statistics:
+        """Statistics of the clients that were there at the start; they stay for the whole run."""
+        self.statistics = Statistics.from_json(saved) if saved is not None else self._gather_statistics()
+        return self.statistics
+
+    def _gather_statistics(self) -> Statistics:
+        unit, columns = unit_of_reward(self.plan.run, self.plan.algorithm), self.space.observation
+        if not self.plan.gathers_statistics:
+            assert unit is not None  # a private run says its unit
+            return Statistics(Normaliser.identity(columns), unit)
+        present = sorted(self._wait_for_clients())
+        told = {name: self.told[name] for name in present}
+        return derive(told, common_normaliser(told.values(), columns), self.plan.algorithm.discount, unit)
+
+    def start(self) -> State:
+        return State(0, self.plan.start()[1])
+
+    def resume(self, state: State, entries: list[dict[str, Any]]) -> None:
+        """Remember when each client last counted: it goes on from its own state of that round."""
+        for entry in entries:
+            self.counted |= dict.fromkeys(entry.get("clients", {}), entry["round"])
+
+    def round(self, state: State) -> tuple[State, RoundReport]:
+        """One round. Clients that fail are left out; if too few are left, the round is tried again."""
+        for attempt in range(1, ATTEMPTS + 1):
+            answers, needed = self._collect(state)
+            while len(answers.sent) + len(answers.rejected) < needed:  # nothing is wrong, but too few are there
+                self.progress.status(f"round {state.round + 1}: no answer from {', '.join(answers.missing)}; again")
+                answers, needed = self._collect(state)
+            server, metrics = self._judge(state, answers)
+            if len(metrics) >= needed:
+                return self._finished(State(state.round + 1, server), metrics, answers)
+            self.progress.status(
+                f"round {state.round + 1}, attempt {attempt} of {ATTEMPTS}: {len(metrics)} good submissions, "
+                f"but {needed} are needed"
+            )
+        reasons = "\n".join(f"  - {name}: {why}" for name, why in answers.rejected.items())
+        raise FovaError(
+            f"Round {state.round + 1} failed {ATTEMPTS} times: too few clients sent something that can be used.\n"
+            f"{reasons}\nIf parameters are not finite, lower the learning rates or the rewards' scale."
+        )
+
+    def data_changes_after(self, rounds: int) -> bool:
+        return False
+
+    def clients(self) -> dict[str, dict[str, Any]]:
+        """What clients said about their data, in order of their names; under privacy they say nothing."""
+        return {
+            name: {
+                "rows": client.rows,
+                "episodes": client.episodes,
+                "behaviour_return": client.behaviour_return,
+            }
+            for name, client in sorted(self.told.items())
+        }
+
+    def local_learners(self, state: State) -> dict[str, Any]:
+        """Clients keep their learners to themselves."""
+        return {}
 
     # --- Who is there ---
 
-    def _gather(self) -> dict[str, int]:
+    def _present(self) -> dict[str, int]:
         """Clients that are connected and fit, by name; newcomers are asked who they are first."""
         here = set(self.grid.get_node_ids())
         self.members = {node: name for node, name in self.members.items() if node in here}
@@ -186,13 +235,13 @@ class Server:
             registered = self._registered_name(node)
             if registered and registered != name:
                 raise messages.Refused(f"it calls itself {name!r}, but its key is registered for {registered!r}")
-            sums = messages.read_sums(content, self.plan)
+            statistics = messages.read_statistics(content, self.plan)
         except MALFORMED as error:
-            self._refuse(node, spoken(error))
+            self._refuse(node, in_words(error))
             return
         self.members[node] = name
-        if sums is not None:
-            self.sums[name] = sums
+        if statistics is not None:
+            self.told[name] = statistics
         self.progress.note(f"{name} joined")
 
     def _refuse(self, node: int, why: str) -> None:
@@ -203,60 +252,28 @@ class Server:
         """The name that the administrator gave a node's key; none without authentication."""
         return next((info.name for info in self.grid.get_nodes() if info.node_id == node), "")
 
-    def _enough(self) -> dict[str, int]:
+    def _wait_for_clients(self) -> dict[str, int]:
         """Wait until as many clients are connected as the server wants."""
-        told = -1
-        while len(clients := self._gather()) < self.network.min_clients:
-            if len(clients) != told:
-                told = len(clients)
-                self.progress.status(f"waiting for clients: {told} of {self.network.min_clients} are here")
+        shown = -1
+        while len(clients := self._present()) < self.network.min_clients:
+            if len(clients) != shown:
+                shown = len(clients)
+                self.progress.status(f"waiting for clients: {shown} of {self.network.min_clients} are here")
             self.pause(SECONDS_BETWEEN_LOOKS)
         return clients
 
-    def _normaliser(self) -> Normaliser:
-        """Observation statistics of the clients that were there at the start; they stay for the whole run."""
-        path = self.run.path / "normaliser.json"
-        if not path.exists():
-            if self.plan.run.normalise:
-                present = self._enough()
-                frame = combine(self.sums[name] for name in sorted(present))
-            else:
-                frame = Normaliser.identity(self.plan.space.observation)
-            self.run.write_json(path.name, {"mean": frame.mean.tolist(), "std": frame.std.tolist()})
-        kept = self.run.read_json(path.name)
-        return Normaliser(np.asarray(kept["mean"], np.float32), np.asarray(kept["std"], np.float32))
-
     # --- One round ---
 
-    def _round(self, state: State) -> State:
-        for attempt in range(1, ATTEMPTS + 1):
-            outcome, needed = self._collect(state)
-            while len(outcome.sent) + len(outcome.rejected) < needed:  # nothing is wrong but that too few are there
-                self.progress.status(f"round {state.round + 1}: no answer from {', '.join(outcome.missing)}; again")
-                outcome, needed = self._collect(state)
-            broadcast, metrics = self._merge(state, outcome)
-            if len(metrics) >= needed:
-                return self._keep(State(state.round + 1, broadcast, ()), metrics, outcome)
-            self.progress.status(
-                f"round {state.round + 1}, attempt {attempt} of {ATTEMPTS}: {len(metrics)} good submissions, "
-                f"but {needed} are needed"
-            )
-        reasons = "\n".join(f"  - {name}: {why}" for name, why in outcome.rejected.items())
-        raise FovaError(
-            f"Round {state.round + 1} failed {ATTEMPTS} times: too few clients sent something that can be used.\n"
-            f"{reasons}\nIf parameters are not finite, lower the learning rates or the rewards' scale."
-        )
-
-    def _collect(self, state: State) -> tuple[Outcome, int]:
+    def _collect(self, state: State) -> tuple[Answers, int]:
         """Ask this round's clients, and sort what comes back before the deadline."""
-        clients = self._choose(state.round, self._enough())
+        clients = self._choose(state.round, self._wait_for_clients())
         questions = {
             node: messages.round_question(
-                self.plan, state.round, self.counted.get(name, 0), state.broadcast, self.normaliser
+                self.plan, state.round, self.counted.get(name, 0), state.broadcast, self.statistics
             )
             for name, node in clients.items()
         }
-        outcome = Outcome()
+        answers = Answers()
         names = {node: name for name, node in clients.items()}
         for node, reply in self._ask(messages.ROUND, questions, self.network.deadline):
             name = names.pop(node)
@@ -264,11 +281,11 @@ class Server:
                 content = _content(reply)
                 if messages.read_client(content, self.plan) != name:
                     raise messages.Refused("it answers in another client's name")
-                outcome.sent[name] = messages.read_round_answer(content, self.plan, state.round, self.like)
+                answers.sent[name] = messages.read_round_answer(content, self.plan, state.round, self.like)
             except MALFORMED as error:
-                outcome.rejected[name] = spoken(error)
-        outcome.missing = sorted(names.values())
-        return outcome, min(self.network.min_clients, len(clients))
+                answers.rejected[name] = in_words(error)
+        answers.missing = sorted(names.values())
+        return answers, min(self.network.min_clients, len(clients))
 
     def _choose(self, number: int, clients: dict[str, int]) -> dict[str, int]:
         wanted = max(self.network.min_clients, round(self.plan.run.participation * len(clients)))
@@ -278,52 +295,47 @@ class Server:
         names = sorted(clients)
         return {names[int(i)]: clients[names[int(i)]] for i in order[:wanted]}
 
-    def _merge(self, state: State, outcome: Outcome) -> tuple[Any, dict[str, dict[str, float]]]:
-        """The next broadcast and the metrics of whoever counted; in order of names, whoever was quickest."""
-        names = sorted(outcome.sent)
+    def _judge(self, state: State, answers: Answers) -> tuple[Any, dict[str, dict[str, float]]]:
+        """The server's next state and the metrics of the accepted clients, in order of their names."""
+        names = sorted(answers.sent)
         if not names:
-            return state.broadcast, {}
-        sent = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(outcome.sent[name] for name in names))
-        merged, verdicts, metrics = server_work(
-            self.plan.algorithm, self.aggregation, self.plan.envelope, sent, state.broadcast
+            return state.server, {}
+        sent = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(answers.sent[name] for name in names))
+        judged = rounds.judge_submissions(
+            self.plan.algorithm,
+            self.aggregation,
+            self.plan.envelope,
+            state.broadcast,
+            sent,
+            np.ones(len(names), bool),
+            self._log_weights(names),
         )
-        why = {name: rounds.WHY_REJECTED[int(v)] for name, v in zip(names, verdicts) if v != rounds.ACCEPTED}
-        outcome.rejected |= why
-        table = {name: np.asarray(values) for name, values in metrics.items()}
-        return merged, {
+        answers.rejected |= {
+            name: rounds.WHY_REJECTED[int(verdict)]
+            for name, verdict in zip(names, judged.verdicts)
+            if verdict != rounds.ACCEPTED
+        }
+        table = {name: np.asarray(values) for name, values in judged.metrics.items()}
+        if self.plan.privacy is None and self.aggregation.combine is None:
+            table["server_weight"] = rounds.server_weights(np.asarray(judged.log_weights))
+        metrics = {
             client: {name: float(values[i]) for name, values in table.items()}
             for i, client in enumerate(names)
-            if client not in why
+            if client not in answers.rejected
         }
+        return rounds.aggregate(self.plan.algorithm, state.server, judged.submissions), metrics
 
-    def _keep(self, state: State, metrics: dict[str, dict[str, float]], outcome: Outcome) -> State:
-        """Log, put the log on disk, checkpoint, show: in this order no round is lost or counted twice."""
-        entry: dict[str, Any] = {
-            "round": state.round,
-            "clients": metrics,
-            "bytes_per_client": {"down": payload_bytes(state.broadcast), "up": payload_bytes(self.like)},
-        }
-        if self.plan.privacy:
-            entry["privacy"] = self.plan.privacy.spent(state.round)
-        if outcome.rejected:
-            entry |= {"rejected": sorted(outcome.rejected), "rejected_because": outcome.rejected}
-        if outcome.missing:
-            entry["missing"] = outcome.missing
-        every = self.plan.run.evaluate_every
-        if self.task and every and (state.round % every == 0 or state.round == self.plan.run.rounds):
-            played = play({"server": self.policy(state)}, self.task, self.plan.run.episodes)
-            entry["server"] = played["server"].to_json()
-        self.run.append("metrics.jsonl", entry)
-        self.run.flush()
-        save_checkpoint(self.run.checkpoints, state)
-        self.policy(state).save(self.run.policy)
+    def _log_weights(self, names: list[str]) -> NDArray[np.float32]:
+        """By the returns in the data of every client that joined so far, newcomers included."""
+        known = weights_by_returns(self.told, self.plan.algorithm.discount)
+        return np.array([known.get(name, 0.0) for name in names], np.float32)
+
+    def _finished(
+        self, state: State, metrics: dict[str, dict[str, float]], answers: Answers
+    ) -> tuple[State, RoundReport]:
         self.counted |= dict.fromkeys(metrics, state.round)
-        for name, why in outcome.rejected.items():
-            self.progress.note(f"round {state.round}: {name} did not count: {why}")
-        if outcome.missing:
-            self.progress.note(f"round {state.round}: no answer in time from {', '.join(outcome.missing)}")
-        self.progress.round(entry)
-        return state
+        traffic = rounds.Traffic(payload_bytes(state.broadcast), payload_bytes(self.like))
+        return state, RoundReport(metrics, answers.rejected, tuple(answers.missing), traffic)
 
     def _ask(self, kind: str, questions: dict[int, RecordDict], seconds: float) -> Iterator[tuple[int, Message]]:
         """Every node's first answer within so many seconds; Flower's word that a node is gone is none of it."""
@@ -338,43 +350,12 @@ class Server:
                 open_questions.remove(node)
                 yield node, reply
 
-    # --- The end ---
-
-    def policy(self, state: State) -> Policy:
-        return from_actor(
-            state.broadcast.actor,
-            self.normaliser,
-            self.plan.space,
-            task=self.config.task,
-            algorithm=self.config.algorithm_name,
-            client="server",
-            rounds=state.round,
-        )
-
-    def _finish(self, state: State) -> None:
-        self.policy(state).save(self.run.policy)  # again: a kill may have come between a checkpoint and its policy
-        self.run.write_json("participation.json", self._tally())
-        played = {}
-        if self.task:
-            played = play({"server": self.policy(state)}, self.task, self.plan.run.final_episodes)
-        self.run.write_json("result.json", {name: rollouts.to_json() for name, rollouts in played.items()})
-        self.progress.finish()
-
-    def _tally(self) -> dict[str, dict[str, int]]:
-        """Of every client: in how many rounds it counted, was rejected, or did not answer."""
-        tally: dict[str, Counter[str]] = {}
-        for entry in self.run.metrics():
-            for kind, key in (("counted", "clients"), ("rejected", "rejected"), ("missing", "missing")):
-                for name in entry.get(key, ()):
-                    tally.setdefault(name, Counter())[kind] += 1
-        return {name: dict(kinds) for name, kinds in sorted(tally.items())}
-
 
 # What a reply can be that is not as it should be: refused by us, or not readable as what it claims to be.
 MALFORMED = (FovaError, KeyError, TypeError, ValueError, EOFError)
 
 
-def spoken(error: Exception) -> str:
+def in_words(error: Exception) -> str:
     if isinstance(error, FovaError):
         return str(error)
     return f"its message cannot be read ({type(error).__name__}: {error})"
@@ -388,7 +369,33 @@ def _content(reply: Message) -> RecordDict:
 
 # --- Flower's side ----------------------------------------------------------------------------------------
 
+STOP_REQUEST = "stop-request"  # a file in the run's directory that asks the server to stop after this round
+
 app = ServerApp()
+
+
+def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time.sleep) -> Finished:
+    """Train the run in this directory over the clients that the grid reaches, from where it stands."""
+    config = load_config(run.path / "config.toml")
+    run_id, network = read_server(run)
+    plan = make_plan(config, network, run_id)
+    request = run.path / STOP_REQUEST
+    request.unlink(missing_ok=True)
+
+    def pause_unless_stopped(seconds: float) -> None:
+        if request.exists():
+            raise Interrupted(loop.what_is_kept())
+        pause(seconds)
+
+    engine = FlowerEngine(grid, plan, network, progress, pause_unless_stopped)
+    task = registry.get(config.task) if config.task else None
+    # Every round is saved: its clients have moved on and cannot repeat it.
+    config = replace(config, run=replace(config.run, checkpoint_seconds=0.0))
+    loop = Loop(config, run, engine, task, progress, plan.privacy, "fova server --resume")
+    with run.lock():
+        finished = loop.go(StopSignal(progress.note, request.exists, threads=False))
+    progress.finish()
+    return finished
 
 
 @app.main()
@@ -397,7 +404,9 @@ def main(grid: Grid, context: Context) -> None:
     run = RunDirectory.open(Path(str(context.run_config["directory"])))
     journal = Journal(run.path / "journal.jsonl")
     try:
-        Server(grid, run, journal).go()
+        train(grid, run, journal)
+    except Interrupted as stopped:
+        journal.failed(str(stopped))
     except (FovaError, OSError) as error:
         journal.failed(str(error))
         raise

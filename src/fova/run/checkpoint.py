@@ -1,7 +1,7 @@
 """Checkpoints: everything a run needs to go on, in one file that is either whole or absent.
 
-A checkpoint is one safetensors file with a digest of its contents; no pickle is ever read. The two newest are
-kept.
+A checkpoint is one safetensors file with a digest of its contents and of the configuration it belongs to; no pickle
+is ever read. The two newest are kept.
 """
 
 import hashlib
@@ -15,19 +15,23 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fova.errors import FovaError
-from fova.federation.simulation import State
+from fova.federation.engine import State
 from fova.machine.files import write_atomically
 
+FORMAT = 2
 KEPT = 2
 
 
-def save_checkpoint(directory: Path, state: State) -> Path:
-    """Write the state after `state.round` rounds and drop all but the newest checkpoints."""
-    tensors = _named_leaves({"broadcast": state.broadcast, "learners": state.learners})
+def save_checkpoint(directory: Path, state: State, belongs_to: str = "") -> Path:
+    """Write the state after `state.round` rounds and drop all but the newest checkpoints.
+
+    `belongs_to` is a digest of the configuration: a run of another configuration refuses the checkpoint.
+    """
+    tensors = _named_leaves({"server": state.server, "learners": state.learners})
     path = directory / f"round-{state.round:06d}.safetensors"
     # One entry: safetensors writes several in no particular order, and equal runs shall leave equal files.
-    about = json.dumps({"round": state.round, "digest": _digest(tensors)})
-    write_atomically(path, save(tensors, metadata={"checkpoint": about}))
+    about = {"format": FORMAT, "round": state.round, "belongs_to": belongs_to, "digest": _digest(tensors)}
+    write_atomically(path, save(tensors, metadata={"checkpoint": json.dumps(about)}))
     for old in checkpoints(directory)[:-KEPT]:
         old.unlink()
     return path
@@ -45,28 +49,50 @@ def discard_after(directory: Path, rounds: int) -> None:
             path.unlink()
 
 
-def load_checkpoint(directory: Path, like: State) -> State | None:
+def load_checkpoint(directory: Path, like: State, belongs_to: str = "") -> State | None:
     """The newest state, shaped `like` a fresh one; None if there is none yet."""
     found = checkpoints(directory)
     if not found:
         return None
     path = found[-1]
     try:
-        with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {}).get("checkpoint", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        about, tensors = _read(path)
+        _insist_on_whole(path, about, tensors, belongs_to)
+        template = {"server": like.server, "learners": like.learners}
+        expected = _named_leaves(template)
+        for name, leaf in expected.items():
+            if name not in tensors or (tensors[name].shape, tensors[name].dtype) != (leaf.shape, leaf.dtype):
+                raise ValueError(f"{name} does not fit the configuration of this run")
     except (OSError, ValueError, SafetensorError) as error:
         raise _unusable(path, found, str(error)) from error
+    restored = jax.tree.unflatten(jax.tree.structure(template), [tensors[name] for name in expected])
+    return State(about["round"], restored["server"], restored["learners"])
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    with safe_open(path, framework="numpy") as file:
+        about = json.loads((file.metadata() or {}).get("checkpoint", "{}"))
+        if not isinstance(about, dict):
+            raise ValueError("its description is not a table")
+        if about.get("format") != FORMAT:
+            raise ValueError(
+                f"it has format {about.get('format', 1)}, this version of fova reads format {FORMAT}. The policy "
+                "beside it can still be loaded and played; training has to start anew"
+            )
+        return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def _insist_on_whole(path: Path, about: dict[str, Any], tensors: dict[str, np.ndarray], belongs_to: str) -> None:
     if about.get("digest") != _digest(tensors):
-        raise _unusable(path, found, "its contents do not match its digest")
-    template = {"broadcast": like.broadcast, "learners": like.learners}
-    expected = _named_leaves(template)
-    for name, leaf in expected.items():
-        if name not in tensors or tensors[name].shape != leaf.shape:
-            raise _unusable(path, found, f"{name} does not fit the configuration of this run")
-    leaves = [tensors[name] for name in expected]
-    restored = jax.tree.unflatten(jax.tree.structure(template), leaves)
-    return State(int(about["round"]), restored["broadcast"], restored["learners"])
+        raise ValueError("its contents do not match its digest")
+    number = about.get("round")
+    if not isinstance(number, int) or path.stem != f"round-{number:06d}":
+        raise ValueError(f"it holds round {number!r}, which is not what its name says")
+    if about.get("belongs_to") != belongs_to:
+        raise ValueError(
+            "it belongs to another configuration. Was config.toml changed? A run keeps its seed, algorithm and "
+            "settings; start another one with `fova train --config config.toml --name NEW`"
+        )
 
 
 def _named_leaves(tree: Any) -> dict[str, np.ndarray]:

@@ -5,6 +5,9 @@ A configuration file may hold only who takes part (`task` and the `[[client]]` t
 in, whatever the current directory; in memory they are absolute.
 """
 
+import hashlib
+import json
+import math
 import os
 import tomllib
 from dataclasses import asdict, dataclass, field, replace
@@ -23,6 +26,18 @@ from fova.settings import fill
 from fova.version import __version__
 
 TABLES = ("task", "run", "algorithm", "client", "server")
+# Settings that may change between two starts of a run.
+WITHOUT_EFFECT_ON_TRAINING = (
+    "rounds",
+    "evaluate_every",
+    "episodes",
+    "evaluate_clients",
+    "evaluate_in_background",
+    "final_episodes",
+    "checkpoint_seconds",
+    "privacy_epsilon",
+    "data_sequence",  # by paths; the data itself is compared
+)
 LEAST = {"rounds": 1, "local_steps": 1, "cohort": 1, "evaluate_every": 0, "episodes": 1, "final_episodes": 1}
 
 
@@ -41,8 +56,8 @@ class RunConfig:
     """federated; or a reference line: local (every client trains alone) or centralised (all data pooled in one
     place, with as many gradient steps as all clients together take)."""
     aggregation: str = "algorithm"
-    """How the server combines clients: algorithm (as the algorithm says), uniform, size, value, median,
-    trimmed-mean or krum."""
+    """How the server combines clients: algorithm (as the algorithm says), uniform, size (rows), value (what the
+    critics expect), returns (what the data earned), median, trimmed-mean or krum."""
     participation: float = 1.0
     """Share of the clients that take part in each round, drawn anew every round."""
     cohort: int = 64
@@ -50,7 +65,10 @@ class RunConfig:
     normalise: bool = True
     """Normalise observations with the federation's statistics (only sums leave a client)."""
     reward_scale: float = 1.0
-    """Factor on all rewards during training."""
+    """Factor on all rewards of the data."""
+    reward_unit: float | Literal["algorithm", "federation"] = "algorithm"
+    """What rewards are divided by during training: a number, federation (what one step is worth to the clients with
+    the best data), or what the algorithm asks for (fova's automatic strengths: federation; the others: 1)."""
     action_low: tuple[float, ...] = ()
     """Lowest action, one number or one per column; by default the task's, or what the data declares, or -1."""
     action_high: tuple[float, ...] = ()
@@ -91,6 +109,8 @@ class RunConfig:
         aggregation.get(self.aggregation)
         if not 0.0 < self.participation <= 1.0:
             raise FovaError(f"participation is {self.participation}, but must be above 0 and at most 1.")
+        if isinstance(self.reward_unit, float) and not (math.isfinite(self.reward_unit) and self.reward_unit > 0.0):
+            raise FovaError(f"reward_unit is {self.reward_unit}, but must be a number above 0.")
         if bool(self.action_low) != bool(self.action_high):
             raise FovaError("Give action_low and action_high together.")
         self._check_privacy()
@@ -162,12 +182,29 @@ class Config:
         object.__setattr__(self, "clients", tuple(_located(client, here) for client in self.clients))
         object.__setattr__(self, "algorithm_name", _located_algorithm(self.algorithm_name, here))
         object.__setattr__(self, "run", run)
+        if self.run.privacy != "off" and unit_of_reward(self.run, self.algorithm) is None:
+            raise FovaError(
+                "The unit of reward is a statistic of the clients' data, which privacy does not cover. Say what "
+                "one step of a good policy is worth, for instance: --reward-unit 1"
+            )
 
     @property
     def gradient_steps(self) -> int:
         """Gradient steps of all clients together, over the whole run."""
         taking_part = max(1, round(self.run.participation * len(complete(self.clients))))
         return self.run.rounds * self.run.local_steps * taking_part
+
+    def fingerprint(self) -> str:
+        """The same for two configurations whose checkpoints can stand for one another.
+
+        Where the run is longer, or policies are played more often, training up to a checkpoint is the same.
+        """
+        about = asdict(self.run) | {"algorithm": asdict(self.algorithm), "task": self.task}
+        for name in WITHOUT_EFFECT_ON_TRAINING:
+            if name != "rounds" or not self.run.data_sequence:  # the data's turns depend on the rounds
+                del about[name]
+        text = json.dumps(about | {"algorithm_name": Path(self.algorithm_name).name}, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def to_toml(self, folder: Path | None = None) -> str:
         """The whole configuration as text that `load_config` reads back, paths as seen from a file in `folder`."""
@@ -184,6 +221,13 @@ class Config:
         return f"# A run of fova {__version__}. To run it again: fova train --config THIS_FILE\n\n" + tomli_w.dumps(
             _without_none(tables)
         )
+
+
+def unit_of_reward(run: RunConfig, algorithm: Any) -> float | None:
+    """The unit of reward where it is known before any data is seen; None if it is a statistic of the federation."""
+    if run.reward_unit == "algorithm":
+        return None if algorithm.reward_unit == "federation" else 1.0
+    return None if run.reward_unit == "federation" else float(run.reward_unit)
 
 
 @dataclass(frozen=True)

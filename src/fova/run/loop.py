@@ -1,0 +1,312 @@
+"""The training loop: one for every engine.
+
+It drives an engine round by round and does everything else: it logs, plays policies, writes checkpoints, resumes
+and stops. Its order makes a run safe to stop anywhere: log, put the log on disk, checkpoint, show.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+
+from fova.data.normalise import Normaliser
+from fova.errors import FovaError
+from fova.evaluation.background import Lines
+from fova.evaluation.rollouts import Rollouts, merge, play
+from fova.federation import rounds
+from fova.federation.engine import Engine, RoundReport, State
+from fova.federation.privacy import Privacy
+from fova.federation.statistics import Statistics
+from fova.machine import runtime
+from fova.machine.interrupts import Interrupted, StopSignal
+from fova.policy import Policy, from_actor
+from fova.progress import Progress
+from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from fova.run.config import Config
+from fova.run.directory import RunDirectory
+from fova.run.events import EventLog
+from fova.spaces import Space
+from fova.tasks.registry import Task
+
+STATISTICS = "statistics.json"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run that ended leaves behind."""
+
+    state: State
+    policy: Policy | None  # the server's; None in local mode, which has no server
+    played: dict[str, Rollouts]  # the final evaluation by policy; empty without a task
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What is logged of a round."""
+
+    metrics: dict[str, Any]
+    timing: dict[str, Any] | None  # None before the first round
+
+
+class Loop:
+    """Training of one run directory by one engine."""
+
+    def __init__(
+        self,
+        config: Config,
+        run: RunDirectory,
+        engine: Engine,
+        task: Task | None,
+        progress: Progress,
+        privacy: Privacy | None = None,
+        resume_with: str = "fova train --resume",
+    ) -> None:
+        insist_on_a_policy(config.algorithm, engine.space)
+        self.config, self.run, self.engine, self.task, self.progress = config, run, engine, task, progress
+        self.privacy = privacy
+        self.together = config.run.mode != "local"
+        self._resume = f"{resume_with} {run.path}"
+        self._clients: Mapping[str, Any] = {}
+
+    def go(self, stop: StopSignal) -> Finished:
+        """Train from where the run stands to its end, and play its policies."""
+        state = stop.compute(self._first_state)
+        with EventLog(self.run.path / "tensorboard", after=state.round) as events:
+            state = self._rounds(state, stop, events)
+        return self._finish(state)
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """The federation's statistics: saved by an earlier start of the run, or gathered now."""
+        saved = self.run.read_json(STATISTICS) if (self.run.path / STATISTICS).exists() else None
+        return self.engine.prepare(saved)
+
+    def last_state(self) -> State | None:
+        """The state in the newest checkpoint; None if there is none yet."""
+        return load_checkpoint(self.run.checkpoints, self.engine.start(), self.config.fingerprint())
+
+    def _first_state(self) -> State:
+        self.run.write_json(STATISTICS, self.statistics.to_json())
+        fresh = self.engine.start()
+        state = load_checkpoint(self.run.checkpoints, fresh, self.config.fingerprint()) or fresh
+        self._insist_on_rounds_left(state)
+        self.run.rewind(state.round if state.round else -1)
+        self.engine.resume(state, self.run.metrics())
+        self._note_clients()
+        return state
+
+    def _insist_on_rounds_left(self, state: State) -> None:
+        if state.round > self.config.run.rounds:
+            raise FovaError(
+                f"{self.run.path} has {state.round} finished rounds, but its config.toml asks for "
+                f"{self.config.run.rounds}. Ask for at least {state.round}."
+            )
+
+    def _note_clients(self) -> None:
+        """Write clients.json whenever more is known about who takes part."""
+        known = self.engine.clients()
+        if known != self._clients:
+            self.run.write_json("clients.json", known)
+            self._clients = known
+
+    # --- Rounds ---
+
+    def _rounds(self, state: State, stop: StopSignal, events: EventLog) -> State:
+        first, total = state.round, self.config.run.rounds
+        saved = time.monotonic()
+        lines: Lines[_Line] = Lines(stop, self.config.run.evaluate_in_background)
+        self.progress.start(first, total)
+        if first == 0:
+            self._log_start(state, lines, events)
+        while True:
+            if stop.wanted:
+                self._stop(state, lines, events)
+            if state.round == total:
+                return state
+            if state.round == first:
+                self.progress.status("compiling (only the first time for this setting)")
+            state = self._round(state, stop, lines, events)
+            save = state.round == total or time.monotonic() - saved >= self.config.run.checkpoint_seconds
+            self._keep(state, lines, events, save)
+            if save:
+                saved = time.monotonic()
+
+    def _log_start(self, state: State, lines: Lines[_Line], events: EventLog) -> None:
+        policies = self._due(state)
+        lines.add(partial(self._line, {"round": 0}, policies, None), plays=bool(policies))
+        self._keep(state, lines, events, save=False)
+
+    def _round(self, state: State, stop: StopSignal, lines: Lines[_Line], events: EventLog) -> State:
+        began = time.monotonic()
+        try:
+            state, report = stop.compute(partial(self.engine.round, state))
+        except Exception:  # the rounds before it are logged, whatever they still wait for
+            for line in lines.ready(wait=True):
+                self._log(events, line)
+            raise
+        seconds = time.monotonic() - began
+        self._note_clients()
+        entry = self._entry(state, report)
+        policies = self._due(state)
+        lines.add(partial(self._line, entry, policies, seconds), plays=bool(policies))
+        return state
+
+    def _stop(self, state: State, lines: Lines[_Line], events: EventLog) -> NoReturn:
+        if state.round > self._saved_round():
+            self._keep(state, lines, events, save=True)
+        raise Interrupted(self.what_is_kept())
+
+    def what_is_kept(self) -> str:
+        """What a person who stops the run now finds, and how to go on."""
+        total, saved = self.config.run.rounds, self._saved_round()
+        if saved == total:
+            return (
+                "Stopped before the final evaluation; all rounds are trained and saved.\n"
+                f"Play the policy with: fova evaluate {self.run.path}\nor finish the run with: {self._resume}"
+            )
+        if saved:
+            return f"Stopped; everything up to round {saved} of {total} is saved.\nGo on with: {self._resume}"
+        return f"Stopped before a round was saved.\nStart over with: {self._resume}"
+
+    def _saved_round(self) -> int:
+        saved = checkpoints(self.run.checkpoints)
+        return int(saved[-1].stem.rpartition("-")[2]) if saved else 0
+
+    # --- What is logged ---
+
+    def _entry(self, state: State, report: RoundReport) -> dict[str, Any]:
+        entry: dict[str, Any] = {"round": state.round}
+        if self.privacy is None:
+            entry |= self._about_clients(report)
+        else:  # who took part is a secret that the promise rests on
+            entry |= {"clients": {}, "privacy": self.privacy.spent(state.round)}
+        if report.traffic is not None:
+            entry["bytes_per_client"] = report.traffic._asdict()
+        return entry
+
+    def _about_clients(self, report: RoundReport) -> dict[str, Any]:
+        about: dict[str, Any] = {"clients": {name: dict(metrics) for name, metrics in report.clients.items()}}
+        if report.traffic is not None:
+            asked = len(report.clients) + len(report.rejected)
+            about["bytes"] = {way: asked * size for way, size in report.traffic._asdict().items()}
+        if report.rejected:
+            about |= {"rejected": list(report.rejected), "rejected_because": dict(report.rejected)}
+            for name, reason in report.rejected.items():
+                self.progress.note(f"{name} did not count: {reason}")
+        if report.missing:
+            about["missing"] = list(report.missing)
+            self.progress.note(f"no answer in time from {', '.join(report.missing)}")
+        return about
+
+    def _line(self, entry: dict[str, Any], policies: dict[str, Policy], seconds: float | None) -> _Line:
+        """The whole line of a round that took so many seconds; plays the policies."""
+        began = time.monotonic()
+        metrics = entry | (self._evaluate(policies) if policies else {})
+        if seconds is None:
+            return _Line(metrics, None)
+        timing = {
+            "round": entry["round"],
+            "seconds": seconds,
+            "evaluation": time.monotonic() - began,
+            "peak_memory_mb": runtime.peak_memory_mb(),
+        }
+        return _Line(metrics, timing)
+
+    def _keep(self, state: State, lines: Lines[_Line], events: EventLog, save: bool) -> None:
+        """Log and show what is ready. A checkpoint comes between, and waits for every line up to its round."""
+        logged = []
+        for line in lines.ready(wait=save):
+            self._log(events, line)
+            logged.append(line)
+        if save:
+            self._save(state)
+        for line in logged:
+            if line.timing is not None:
+                self.progress.round(line.metrics)
+
+    def _log(self, events: EventLog, line: _Line) -> None:
+        self.run.append("metrics.jsonl", line.metrics)
+        events.write(line.metrics)
+        if line.timing is not None:
+            self.run.append("timing.jsonl", line.timing)
+
+    def _save(self, state: State) -> None:
+        self.run.flush()
+        save_checkpoint(self.run.checkpoints, state, self.config.fingerprint())
+        if self.together:
+            self.server_policy(state).save(self.run.policy)
+
+    # --- Playing policies ---
+
+    def _due(self, state: State) -> dict[str, Policy]:
+        """The policies that are to be played after this round; none if no evaluation is due."""
+        run = self.config.run
+        if self.task is None or not run.evaluate_every:
+            return {}
+        last = state.round == run.rounds or self.engine.data_changes_after(state.round)
+        if state.round % run.evaluate_every and not last:
+            return {}
+        policies = self._to_play(state, run.evaluate_clients)
+        return {n: policy.copy() for n, policy in policies.items()} if run.evaluate_in_background else policies
+
+    def _to_play(self, state: State, clients: bool) -> dict[str, Policy]:
+        self.progress.status("playing the policies")
+        policies = {"server": self.server_policy(state)} if self.together else {}
+        if clients or not self.together:
+            policies |= self.client_policies(state)
+        return policies
+
+    def _evaluate(self, policies: dict[str, Policy]) -> dict[str, Any]:
+        played = self._play(policies, self.config.run.episodes)
+        server = played.pop("server").to_json()
+        if not self.config.run.evaluate_clients:
+            return {"server": server}
+        return {"server": server, "client_play": {name: rollouts.to_json() for name, rollouts in played.items()}}
+
+    def _play(self, policies: dict[str, Policy], episodes: int) -> dict[str, Rollouts]:
+        assert self.task is not None
+        played = play(policies, self.task, episodes)
+        return played if self.together else {"server": merge(played, self.task), **played}
+
+    def _finish(self, state: State) -> Finished:
+        played: dict[str, Rollouts] = {}
+        if self.task is not None:
+            played = self._play(self._to_play(state, clients=True), self.config.run.final_episodes)
+        policy = self.server_policy(state) if self.together else None
+        if policy is not None:  # again: a kill may have come between the last checkpoint and its policy
+            policy.save(self.run.policy)
+        self.run.write_json("result.json", {name: rollouts.to_json() for name, rollouts in played.items()})
+        return Finished(state, policy, played)
+
+    # --- Policies ---
+
+    def server_policy(self, state: State) -> Policy:
+        return self._policy(self.config.algorithm.policy(state.broadcast), client="server", rounds=state.round)
+
+    def client_policies(self, state: State) -> dict[str, Policy]:
+        """Each client's own policy, where the engine holds the learners."""
+        return {
+            name: self._policy(self.config.algorithm.local_policy(learner), client=name, rounds=state.round)
+            for name, learner in self.engine.local_learners(state).items()
+        }
+
+    def _policy(self, actor: Any, **facts: Any) -> Policy:
+        algorithm = Path(self.config.algorithm_name).stem
+        normaliser = self.statistics.normaliser
+        return from_actor(actor, normaliser, self.engine.space, task=self.config.task, algorithm=algorithm, **facts)
+
+
+def insist_on_a_policy(algorithm: Any, space: Space) -> None:
+    """Refuse, before any training, an algorithm whose policy could not be saved."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    shapes = jax.eval_shape(lambda key: algorithm.policy(rounds.start(algorithm, space, key)[1].broadcast), key)
+    actor = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    try:
+        from_actor(actor, Normaliser.identity(space.observation), space)
+    except FovaError as error:
+        raise FovaError(f"{type(algorithm).__name__} cannot be trained. {error}") from error

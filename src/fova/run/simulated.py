@@ -1,0 +1,129 @@
+"""The engine of `fova train`: all clients on this machine, their data in memory."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import jax
+
+from fova.data.transitions import Transitions
+from fova.federation import aggregation
+from fova.federation.clients import Federation
+from fova.federation.compression import COMPRESSIONS
+from fova.federation.engine import RoundReport, RoundSettings, State
+from fova.federation.simulation import Simulation
+from fova.federation.statistics import ClientStatistics, Statistics, client_statistics, common_normaliser, derive
+from fova.machine import runtime
+from fova.run.config import Config, unit_of_reward
+
+
+class SimulatedEngine:
+    """Rounds of a configuration over a federation's data, which may be replaced on the way."""
+
+    def __init__(self, config: Config, federation: Federation) -> None:
+        runtime.prepare()
+        self.config, self.federation, self.space = config, federation, federation.space
+        self.privacy = config.run.private(len(federation.clients))
+        pooled = config.run.mode == "centralised"
+        self._turns = [turn.pooled() if pooled else turn for turn in federation.turns()]
+        self._turn = 0  # whose data the simulation has
+        self._settings = RoundSettings(
+            local_steps=config.run.local_steps * (len(federation.clients) if pooled else 1),
+            seed=config.run.seed,
+            participation=config.run.participation,
+            cohort=config.run.cohort,
+            aggregation=aggregation.for_algorithm(config.run.aggregation, config.algorithm),
+            envelope=COMPRESSIONS[config.run.compress],
+            privacy=self.privacy,
+            together=config.run.mode != "local",
+        )
+
+    # --- Statistics ---
+
+    @cached_property
+    def _told(self) -> list[dict[str, ClientStatistics]]:
+        """What every client tells about its data, for each turn of the data."""
+        scale, normalise = self.config.run.reward_scale, self.config.run.normalise
+        return [
+            {name: client_statistics(data, scale, normalise) for name, data in turn.clients.items()}
+            for turn in self._turns
+        ]
+
+    @cached_property
+    def statistics(self) -> list[Statistics]:
+        """The federation's constants for each turn of the data. The normaliser is that of all turns together."""
+        unit, discount = unit_of_reward(self.config.run, self.config.algorithm), self.config.algorithm.discount
+        everything = (client for turn in self._told for client in turn.values())
+        normaliser = common_normaliser(everything, self.space.observation)
+        return [derive(told, normaliser, discount, unit) for told in self._told]
+
+    def _units(self, turn: int) -> dict[str, float]:
+        """Each client's unit of reward: the federation's, or its own where every client trains alone."""
+        together = self.statistics[turn].reward_unit
+        own = unit_of_reward(self.config.run, self.config.algorithm) is None and not self._settings.together
+        discount = self.config.algorithm.discount
+        return {
+            name: (client.reward_unit(discount) or 1.0) if own else together
+            for name, client in self._told[turn].items()
+        }
+
+    def _prepared(self, turn: int) -> dict[str, Transitions]:
+        factors = {name: self.config.run.reward_scale / unit for name, unit in self._units(turn).items()}
+        return self._turns[turn].prepared(self.statistics[turn].normaliser, factors)
+
+    # --- The engine ---
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        log_weights = self.statistics[0].log_weights
+        return Simulation(self.config.algorithm, self._prepared(0), self.space, self._settings, log_weights)
+
+    def prepare(self, saved: Mapping[str, Any] | None) -> Statistics:
+        """The data is here, so the statistics are computed anew at every start."""
+        return self.statistics[0]
+
+    def start(self) -> State:
+        return self.simulation.start()
+
+    def resume(self, state: State, entries: list[dict[str, Any]]) -> None:
+        """Everything that a simulation carries is in the checkpoint."""
+
+    def round(self, state: State) -> tuple[State, RoundReport]:
+        return self.simulation.round(self._with_its_data(state))
+
+    def _with_its_data(self, state: State) -> State:
+        """Before a round: the data whose turn it is. Depends on the round alone, so that a resumed run agrees."""
+        turn = self._turn_of(state.round)
+        if turn != self._turn:
+            self.simulation.set_data(self._prepared(turn), self.statistics[turn].log_weights)
+            self._turn = turn
+        if state.round == 0 or turn == self._turn_of(state.round - 1):
+            return state
+        before, now = self._units(turn - 1), self._units(turn)
+        return self.simulation.data_changed(state, {name: before[name] / now[name] for name in now})
+
+    def _turn_of(self, rounds: int) -> int:
+        """Which turn of the data comes after so many rounds; one past the last when all are done."""
+        return rounds * len(self._turns) // self.config.run.rounds
+
+    def data_changes_after(self, rounds: int) -> bool:
+        return self._turn_of(rounds) > self._turn_of(rounds - 1)
+
+    def clients(self) -> dict[str, dict[str, Any]]:
+        return {name: describe(data) for name, data in self.federation.whole_clients().items()}
+
+    def local_learners(self, state: State) -> dict[str, Any]:
+        def learner_of(client: int) -> Any:
+            return jax.tree.map(lambda leaf: leaf[client], state.learners)
+
+        return {name: learner_of(i) for i, name in enumerate(self.simulation.names)}
+
+
+def describe(data: Transitions) -> dict[str, Any]:
+    """What is told about a client's data: sizes, the return of its behaviour and a fingerprint, never a row."""
+    return {
+        "rows": len(data),
+        "episodes": len(data.episode_lengths()),
+        "behaviour_return": float(data.whole_episode_returns().mean()),
+        "digest": data.digest(),
+    }

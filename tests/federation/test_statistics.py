@@ -1,0 +1,179 @@
+"""The federation's statistics: numbers worked out by hand, and what they must not depend on."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fova.data.transitions import Episode, from_episodes
+from fova.federation.statistics import (
+    LEAST_LOG_WEIGHT,
+    ClientStatistics,
+    Statistics,
+    client_statistics,
+    common_normaliser,
+    common_unit,
+    derive,
+    weights_by_returns,
+)
+
+GAMMA = 0.99
+
+
+def client(rewards, terminals=0, **changes):
+    """The statistics of a client with these rewards."""
+    rewards = np.asarray(rewards, np.float64)
+    fields = {
+        "rows": len(rewards),
+        "episodes": max(1, terminals),
+        "terminals": terminals,
+        "reward_sum": rewards.sum(),
+        "reward_squares": np.square(rewards).sum(),
+        "reward_deviations": np.abs(rewards - rewards.mean()).sum(),
+        "behaviour_return": rewards.sum(),
+    }
+    return ClientStatistics(**fields | changes)
+
+
+def episode(rewards, terminated=False):
+    steps = len(rewards)
+    rewards = np.asarray(rewards, np.float32)
+    return Episode(np.zeros((steps + 1, 2), np.float32), np.zeros((steps, 1), np.float32), rewards, terminated)
+
+
+# --- By hand ---
+
+
+def test_what_a_client_tells_by_hand():
+    data = from_episodes([episode([1.0, 2.0, 3.0]), episode([6.0], terminated=True)])
+    told = client_statistics(data, reward_scale=2.0, normalise=False)
+    assert dataclasses.asdict(told) == {
+        "rows": 4,
+        "episodes": 2,
+        "terminals": 1,
+        "reward_sum": 24.0,
+        "reward_squares": 4.0 + 16.0 + 36.0 + 144.0,
+        "reward_deviations": 4.0 + 2.0 + 0.0 + 6.0,  # the mean is 6
+        "behaviour_return": 6.0,  # in the units of the log: the mean of 6 and 6
+        "observations": None,
+    }
+    assert told.low_reward == 6.0 - 3 * 12.0 / 4
+
+
+def test_what_one_step_is_worth_by_hand():
+    assert client([2.0] * 10).step_value(GAMMA) == pytest.approx(2.0), "without an end a step pays the mean reward"
+    # one row in five is an end: V = 2 + 0.99 * 0.8 V, so V = 2 / 0.208, and a step is worth a hundredth of it
+    assert client([2.0] * 10, terminals=2).step_value(GAMMA) == pytest.approx(0.01 * 2 / 0.208)
+
+
+def test_the_unit_of_reward_by_hand():
+    assert client([-3.0] * 4).reward_unit(GAMMA) == pytest.approx(3.0)
+    # mean 0, variance 4: (1 - gamma) times the standard deviation of the sum of gamma^t r_t
+    assert client([2.0, -2.0]).reward_unit(GAMMA) == pytest.approx(0.01 * 2 / np.sqrt(1 - GAMMA**2))
+
+
+def test_weights_by_hand():
+    """The best client earns 4 a step, the others 3.8 and 1; the lowest rewards are 1 - 3 * 0.5."""
+    clients = {"best": client([4.0] * 6), "near": client([3.8] * 6), "far": client([0.5, 1.5] * 3)}
+    weights = weights_by_returns(clients, GAMMA)
+    assert weights["best"] == 0.0
+    assert weights["near"] == pytest.approx(-20 * 0.2 / 4.5)
+    assert weights["far"] == LEAST_LOG_WEIGHT
+
+
+def test_ends_count_as_nothing_paid_afterwards():
+    """A reward of 1 at every step; who survives earns more than who falls after 20 steps."""
+    clients = {"survives": client([1.0] * 100), "falls": client([1.0] * 100, terminals=5)}
+    weights = weights_by_returns(clients, GAMMA)
+    assert weights == {"survives": 0.0, "falls": LEAST_LOG_WEIGHT}
+
+
+def test_clients_whose_rewards_are_all_alike_count_alike():
+    assert weights_by_returns({"a": client([7.0] * 3), "b": client([7.0] * 5)}, GAMMA) == {"a": 0.0, "b": 0.0}
+    assert weights_by_returns({"a": client([0.0] * 3), "b": client([0.0] * 5)}, GAMMA) == {"a": 0.0, "b": 0.0}
+    assert weights_by_returns({}, GAMMA) == {}
+
+
+def test_the_common_unit_leans_towards_the_clients_that_count():
+    clients = {"good": client([4.0] * 6), "poor": client([0.0] * 6, reward_squares=0.01)}
+    weights = weights_by_returns(clients, GAMMA)
+    share = np.exp(LEAST_LOG_WEIGHT) / (1 + np.exp(LEAST_LOG_WEIGHT))
+    small = clients["poor"].reward_unit(GAMMA)
+    expected = np.exp((1 - share) * np.log(4.0) + share * np.log(small))
+    assert common_unit(clients, weights, GAMMA) == pytest.approx(expected)
+    assert common_unit({"unpaid": client([0.0] * 4)}, {"unpaid": 0.0}, GAMMA) == 1.0
+
+
+def test_a_chosen_unit_wins_and_statistics_survive_a_file():
+    clients = {"a": client([4.0] * 6)}
+    normaliser = common_normaliser(clients.values(), 2)
+    statistics = derive(clients, normaliser, GAMMA, unit=2.5)
+    assert statistics.reward_unit == 2.5
+    again = Statistics.from_json(statistics.to_json())
+    assert again.to_json() == statistics.to_json()
+    assert derive(clients, normaliser, GAMMA, unit=None).reward_unit == pytest.approx(4.0)
+
+
+def test_the_glucose_federation_is_weighed_although_all_rewards_are_negative():
+    """Clinics with returns of -47, -92 and -69 over 480 steps: the best one counts most, nobody is at the floor."""
+    rng = np.random.default_rng(0)
+    clients = {
+        name: client(-rng.gamma(1.0, -total / 480, 4800)) for name, total in (("a", -47), ("b", -92), ("c", -69))
+    }
+    weights = weights_by_returns(clients, GAMMA)
+    assert weights["a"] == 0.0
+    assert LEAST_LOG_WEIGHT < weights["b"] < weights["c"] < -0.5
+
+
+# --- What must not change the weights ---
+
+reward_lists = st.lists(st.floats(-10, 10, width=32), min_size=4, max_size=30)
+federations = st.lists(reward_lists, min_size=2, max_size=4)
+
+
+def weights_of(federation, ends=()):
+    clients = {str(i): client(rewards, *ends[i : i + 1]) for i, rewards in enumerate(federation)}
+    return np.array(list(weights_by_returns(clients, GAMMA).values()))
+
+
+def different_enough(federation):
+    everything = np.concatenate(federation)
+    return np.ptp(everything) > 0.1
+
+
+@settings(deadline=None)
+@given(federations, st.floats(1e-6, 1e6))
+def test_rewards_times_any_number_leave_the_weights_as_they_are(federation, factor):
+    assume(different_enough(federation))
+    scaled = [np.multiply(rewards, factor) for rewards in federation]
+    ends = [i % 3 for i in range(len(federation))]
+    np.testing.assert_allclose(weights_of(scaled, ends), weights_of(federation, ends), atol=1e-6)
+
+
+@settings(deadline=None)
+@given(federations, st.floats(-1e3, 1e3))
+def test_a_constant_added_to_all_rewards_leaves_the_weights_where_no_episode_ends(federation, constant):
+    assume(different_enough(federation))
+    shifted = [np.add(rewards, constant) for rewards in federation]
+    np.testing.assert_allclose(weights_of(shifted), weights_of(federation), atol=1e-3)
+
+
+@settings(deadline=None)
+@given(reward_lists, st.integers(1, 30))
+def test_where_a_time_limit_cuts_episodes_changes_nothing(rewards, cut):
+    whole = client_statistics(from_episodes([episode(rewards)]))
+    pieces = [rewards[i : i + cut] for i in range(0, len(rewards), cut)]
+    parts = client_statistics(from_episodes([episode(piece) for piece in pieces]))
+    for discount in (0.9, 0.99):
+        assert parts.step_value(discount) == whole.step_value(discount)
+        assert parts.reward_unit(discount) == whole.reward_unit(discount)
+    assert parts.low_reward == whole.low_reward
+
+
+def test_the_length_of_records_does_not_decide_who_counts():
+    """Reward 1 at every step, records of 500 and of 10 steps."""
+    long = client_statistics(from_episodes([episode([1.0] * 500) for _ in range(2)]))
+    short = client_statistics(from_episodes([episode([1.0] * 10) for _ in range(100)]))
+    assert weights_by_returns({"long": long, "short": short}, GAMMA) == {"long": 0.0, "short": 0.0}
