@@ -1,4 +1,4 @@
-"""Result files put together by hand, for tests of everything that reads them."""
+"""Results of experiments built in Python, for tests of statistics and tables."""
 
 from fova.evaluation.metrics import Evaluation, Played
 from fova.experiments.results import Results, RunResult
@@ -9,7 +9,7 @@ def played(mean_return, score=None):
 
 
 def made_run(case, variant, seed, final, score=None, clients=None, **changes):
-    """A run whose server ended with the return `final`; `clients` are the returns of the clients' own policies."""
+    """A run whose server ended with the return `final`; `clients` are the returns of the clients' policies."""
     clients = clients or {"expert-1": final, "random-1": final}
     ended = Evaluation(10, 1000, played(final, score), {name: played(value) for name, value in clients.items()})
     fields = {

@@ -1,9 +1,25 @@
 import io
+import json
 
 import pytest
 from rich.console import Console
 
-from fova.progress import Live, Plain, Quiet, summary
+from fova.progress import (
+    EVENTS,
+    Failed,
+    Finished,
+    Live,
+    Note,
+    Plain,
+    Progress,
+    Quiet,
+    Round,
+    Started,
+    Status,
+    from_json,
+    summary,
+    to_json,
+)
 
 ENTRY = {"round": 1, "server": {"return": 12.34, "score": 56.0}, "clients": {}}
 
@@ -47,3 +63,47 @@ def test_the_figures_of_a_round():
     assert summary(ENTRY) == ["return 12.3 (score 56)"]
     votes = {"vote_local": 0.5, "vote_behaviour": 0.25, "vote_global": 0.25}
     assert summary({"round": 1, "clients": {"a": votes}}) == ["vote local 50% behaviour 25% global 25%"]
+
+
+ALL = [
+    Status("compiling"),
+    Note("north joined"),
+    Started(2, 10),
+    Round(ENTRY),
+    Finished(),
+    Finished({"return": 1.0, "score": None}),
+    Failed("no space"),
+]
+
+
+@pytest.mark.parametrize("event", ALL, ids=lambda event: type(event).__name__)
+def test_an_event_travels_as_json(event):
+    assert from_json(json.loads(json.dumps(to_json(event) | {"time": 5.0}))) == event
+
+
+def test_every_kind_of_event_has_a_name():
+    assert {type(event) for event in ALL} == set(EVENTS.values())
+
+
+@pytest.mark.parametrize("content", [None, [], "status", {}, {"event": "status"}, {"event": "stat", "text": "x"}])
+def test_what_is_not_an_event_is_refused(content):
+    with pytest.raises(ValueError, match="is not an event"):
+        from_json(content)
+
+
+def test_methods_report_events():
+    seen = []
+
+    class Seen(Progress):
+        def handle(self, event):
+            seen.append(event)
+
+    progress = Seen()
+    progress.status("compiling")
+    progress.note("north joined")
+    progress.start(2, 10)
+    progress.round(ENTRY)
+    progress.finish()
+    progress(Finished({"return": 1.0, "score": None}))
+    progress.fail("no space")
+    assert seen == ALL

@@ -1,83 +1,88 @@
+"""Result files, from a run that training made."""
+
 import json
+import shutil
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file
 
 from fova.errors import FovaError
 from fova.evaluation.metrics import Played
-from fova.experiments.results import Results, collect
-from fova.experiments.specifications import Case, Entry, Scale, Variant
-from fova.run.directory import RunDirectory
+from fova.experiments.results import Results, collect, summarise_run
+from fova.experiments.specifications import Case, Entry, Scale, Variant, line_of
+from fova.progress import Quiet
+from fova.run.checkpoint import checkpoints
+from fova.run.records import read_record
+from fova.run.training import start
 from made_results import made_results, made_run
+from made_runs import CLIENTS, RUN, TASK, described, entries
 
-SCALE = Scale("tiny", 1, {"rounds": 4, "local_steps": 10, "evaluate_every": 2}, {"hidden": (8,)})
-LINE = Variant("printed", "fova", "equations", {"lam": 2.0})
-ENTRY = Entry("made-up", "Made up", (Case("hopper", "hopper", ("expert", "random"), 50),), (LINE,), {"tiny": SCALE})
-
-
-def figures(mean_return):
-    return {"return": mean_return, "return_std": 1.0, "length": 10.0, "score": mean_return / 10}
+SCALE = Scale("tiny", 1, RUN | {"evaluate_clients": True}, {"hidden": (8,), "batch_size": 8})
+PRINTED = Variant("printed", "fova", "equations", {"lam": 2.0})
+ENTRY = Entry("made-up", "Made up", (Case("maze", TASK, CLIENTS),), (line_of("fova"),), {"tiny": SCALE})
+(PLANNED,) = ENTRY.runs(SCALE)
 
 
-def line(number, local, **more):
-    client = {"vote_local": local, "vote_behaviour": 1 - local, "vote_global": 0.0, "policy_distance": local / 2}
-    return {"round": number, "clients": {"expert-1": client}, **more}
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    start(PLANNED.config, folder / PLANNED.name, Quiet())
+    return folder
 
 
 @pytest.fixture
-def directory(tmp_path):
-    """A run directory as training leaves it, written by hand."""
-    (planned,) = ENTRY.runs(SCALE)
-    run = RunDirectory(tmp_path / planned.name)
-    run.create(planned.config)
-    facts = {"rows": 50, "episodes": 1, "behaviour_return": 7.0}
-    run.write_json("clients.json", {"expert-1": facts, "random-1": facts | {"behaviour_return": 1.0}})
-    for entry in (
-        {"round": 0, "server": figures(1.0)},
-        line(1, 0.5),
-        line(2, 0.7, server=figures(90.0), client_play={"expert-1": figures(3.0)}),
-        line(3, 0.1),
-        line(4, 0.3, server=figures(40.0)),
-    ):
-        run.append("metrics.jsonl", entry)
-    for number, seconds, memory in ((1, 5.0, 100.0), (2, 1.0, 300.0), (3, 1.0, 300.0), (4, 1.0, 250.0)):
-        timing = {"round": number, "seconds": seconds, "evaluation": 0.5, "peak_memory_mb": memory}
-        run.append("timing.jsonl", timing)
-    run.checkpoints.mkdir()
-    tensors = {"['broadcast'].actor": np.zeros((3, 5), np.float32), "['learners'].actor": np.zeros(9, np.float32)}
-    save_file(tensors, run.checkpoints / "round-000004.safetensors")
-    run.write_json("result.json", {"server": figures(50.0), "expert-1": figures(60.0), "random-1": figures(20.0)})
-    return tmp_path
+def directory(trained, tmp_path):
+    """A folder with the run of the entry."""
+    return shutil.copytree(trained, tmp_path / "runs")
 
 
-def test_a_run_directory_is_distilled(directory):
+def played(figures):
+    return Played(figures["return"], figures["return_std"], figures["score"])
+
+
+def test_the_result_of_a_run(directory):
     (run,) = collect(ENTRY, SCALE, directory).runs
-    assert (run.algorithm, run.preset, run.settings) == ("fova", "equations", {"lam": 2.0, "hidden": (8,)})
-    assert run.run == {"mode": "federated", "rounds": 4, "local_steps": 10, "evaluate_every": 2}
-    assert run.clients["random-1"] == {"data": "random", "rows": 50, "episodes": 1, "behaviour_return": 1.0}
-    assert run.behaviour_return() == 4.0
-    assert [(e.round, e.steps, e.server.mean_return) for e in run.evaluations] == [
-        (0, 0, 1),
-        (2, 20, 90),
-        (4, 40, 40),
+    path = directory / PLANNED.name
+    lines, final = entries(path), json.loads((path / "result.json").read_text())
+    timing = [json.loads(line) for line in (path / "timing.jsonl").read_text().splitlines()]
+    assert (run.algorithm, run.preset, run.settings) == ("fova", "recommended", {"hidden": (8,), "batch_size": 8})
+    assert run.run == {"mode": "federated", **RUN, "evaluate_clients": True}
+    assert run.clients["random-1"] == {"data": "random", **described(path)["random-1"]}
+    returns = [client["behaviour_return"] for client in described(path).values()]
+    assert run.behaviour_return() == pytest.approx(np.mean(returns))
+    looks = [line for line in lines if "server" in line]
+    assert [(e.round, e.steps, e.server) for e in run.evaluations] == [
+        (line["round"], 2 * line["round"], played(line["server"])) for line in looks
     ]
-    assert run.evaluations[1].clients == {"expert-1": Played(3.0, 1.0, 0.3)}
-    assert run.final.server == Played(50.0, 1.0, 5.0)
-    assert run.best_of_training.round == 2  # named as such: the run ended at 50, not at 90
-    assert run.votes["2"]["expert-1"] == pytest.approx((0.6, 0.4, 0.0))  # the mean of rounds 1 and 2
-    assert run.distances == {"2": {"expert-1": pytest.approx(0.3)}, "4": {"expert-1": pytest.approx(0.1)}}
-    assert run.bytes_each_way == 3 * 5 * 4
-    assert (run.gradient_steps, run.seconds_training, run.seconds_evaluating) == (4 * 10 * 2, 8.0, 2.0)
-    assert run.peak_memory_mb == 300.0
-    assert run.seconds_median_round == 1.0  # the first also compiled
+    assert run.evaluations[1].clients == {name: played(c) for name, c in looks[1]["client_play"].items()}
+    assert run.final.server == played(final["server"])
+    assert run.best_of_training.server.mean_return == max(line["server"]["return"] for line in looks)
+    for end in (2, 4):  # means of rounds 1 and 2, and of rounds 3 and 4
+        logged = [line["clients"]["expert-1"] for line in lines[end - 1 : end + 1]]
+        shares = [np.mean([c[f"vote_{voter}"] for c in logged]) for voter in ("local", "behaviour", "global")]
+        assert run.votes[str(end)]["expert-1"] == pytest.approx(shares)
+        assert run.distances[str(end)]["expert-1"] == pytest.approx(np.mean([c["policy_distance"] for c in logged]))
+    saved = load_file(checkpoints(path / "checkpoints")[-1])
+    assert run.bytes_each_way == sum(a.nbytes for name, a in saved.items() if name.startswith("['broadcast']"))
+    assert run.gradient_steps == 4 * 2 * 2
+    assert run.seconds_training == pytest.approx(sum(line["seconds"] for line in timing))
+    assert run.seconds_evaluating == pytest.approx(sum(line["evaluation"] for line in timing))
+    assert run.seconds_median_round == pytest.approx(np.median([line["seconds"] for line in timing]))
+    assert run.peak_memory_mb == max(line["peak_memory_mb"] for line in timing)
+
+
+def test_the_nearest_preset_and_what_differs_from_it(directory):
+    (planned,) = Entry("e", "E", ENTRY.cases, (PRINTED,), {}).runs(SCALE)
+    run = summarise_run(planned, read_record(directory / PLANNED.name))
+    assert (run.preset, run.settings) == ("equations", {"lam": 2.0, "hidden": (8,), "batch_size": 8})
 
 
 def test_what_is_saved_reads_back_and_is_one_line_a_run(directory, tmp_path):
     results = collect(ENTRY, SCALE, directory)
     results.save(tmp_path / "results.json")
     read = Results.load(tmp_path / "results.json")
-    assert read.runs[0].final == results.runs[0].final
+    assert read.runs[0].final.server == pytest.approx(results.runs[0].final.server, rel=1e-5)  # six digits
     assert read.scale == SCALE.words()
     read.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "results.json").read_bytes()
@@ -90,8 +95,7 @@ def test_figures_keep_six_digits(tmp_path):
 
 
 def test_unfinished_runs_are_left_out_and_other_files_refused(directory, tmp_path):
-    (run,) = ENTRY.runs(SCALE)
-    (directory / run.name / "result.json").unlink()
+    (directory / PLANNED.name / "result.json").unlink()
     with pytest.raises(FovaError, match="no finished run"):
         collect(ENTRY, SCALE, directory)
     for content in ({"format": 99}, {"some": "thing"}):

@@ -1,5 +1,6 @@
 """Real worker processes, tiny runs."""
 
+import io
 import os
 import random
 import signal
@@ -13,12 +14,13 @@ import pytest
 from rich.console import Console
 
 from fova.errors import FovaError
-from fova.experiments.conduct import conduct
-from fova.experiments.display import Ledger, PlainDisplay
+from fova.experiments.display import Ledger, LiveDisplay, PlainDisplay, RunSize
+from fova.experiments.execution import run_entry
 from fova.experiments.results import Results
-from fova.experiments.runner import run_all, standing
+from fova.experiments.runner import run_all, run_states
 from fova.experiments.specifications import Case, Entry, Scale, Variant, line_of
 from fova.paper.tables import tables
+from fova.progress import Failed, Finished, Note, Round, Started, Status
 from fova.run.directory import RunDirectory
 
 RUN = {"rounds": 60, "local_steps": 2, "evaluate_every": 0, "final_episodes": 1, "checkpoint_seconds": 0.0}
@@ -44,7 +46,7 @@ def undisturbed(tmp_path_factory):
     directory = tmp_path_factory.mktemp("undisturbed")
     entry = replace(ENTRY, variants=(BROKEN, *ENTRY.variants))
     with pytest.raises(FovaError) as error:
-        conduct(entry, SCALE, directory, 2, True, False, Console(quiet=True))
+        run_entry(entry, SCALE, directory, 2, True, False, Console(quiet=True))
     return directory, Results.load(directory / "results.json"), str(error.value)
 
 
@@ -52,9 +54,9 @@ def start_runner(directory):
     program = f"""
 from pathlib import Path
 from rich.console import Console
-from fova.experiments.conduct import conduct
+from fova.experiments.execution import run_entry
 from test_runner import ENTRY, SCALE
-conduct(ENTRY, SCALE, Path({str(directory)!r}), 1, True, False, Console())
+run_entry(ENTRY, SCALE, Path({str(directory)!r}), 1, True, False, Console())
 """
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
@@ -96,7 +98,7 @@ def test_killed_at_a_random_moment_it_loses_nothing_and_ends_with_the_same_table
 def test_what_is_finished_is_kept(undisturbed):
     directory, results, _ = undisturbed
     runs = [(run.name, run.config) for run in (FIRST, SECOND)]
-    assert set(standing(directory, runs).values()) == {"finished"}
+    assert set(run_states(directory, runs).values()) == {"finished"}
     outcome = run_all(runs, directory, 1, PlainDisplay(Console(quiet=True)))
     assert outcome.finished == [FIRST.name, SECOND.name]
     assert all(run.peak_memory_mb > 50 and run.seconds_training > 0 for run in results.runs)
@@ -121,12 +123,48 @@ def test_one_runner_at_a_time(undisturbed):
 def test_time_left_counts_only_what_was_done_now(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("fova.experiments.display.time.monotonic", lambda: now[0])
-    ledger = Ledger(
-        {"a": (100, 10), "b": (100, 10), "c": (900, 10)}, {"a": "to resume", "b": "to do", "c": "finished"}
-    )
+    sizes = {"a": RunSize(100, 10), "b": RunSize(100, 10), "c": RunSize(900, 10)}
+    ledger = Ledger(sizes, {"a": "to resume", "b": "to do", "c": "finished"})
     assert ledger.left() == "time left unknown"
     ledger.round("a", 5)  # where it stopped in an earlier call
     now[0] = 10.0
     ledger.round("a", 6)  # 10 of the steps in 10 seconds; 140 are left
     assert ledger.left() == "about 2 min left"
     assert ledger.count() == "0/2"
+
+
+def shown(make, **options):
+    """The output of a display for a run that is resumed, one that fails and one that was finished before."""
+    console = Console(file=io.StringIO(), width=100, **options)
+    display = make(console)
+    sizes = {"a": RunSize(100, 10), "b": RunSize(100, 10), "c": RunSize(900, 10)}
+    display.begin(sizes, {"a": "to resume", "b": "to do", "c": "finished"})
+    display("a", Status("starting"))
+    display("b", Status("starting"))
+    display("a", Started(5, 10))
+    display("a", Note("[north] has 3 rows"))
+    display("a", Round({"round": 6, "clients": {}}))
+    display("b", Failed("no space\nleft on the disk"))
+    display("a", Finished({"return": 12.34, "score": 56.0}))
+    display.end()
+    return console.file.getvalue()
+
+
+def test_plain_lines_for_many_runs():
+    lines = shown(PlainDisplay).splitlines()
+    assert lines[:5] == [
+        "1 of 3 runs are finished already",
+        "a: going on where it stopped",
+        "b: started",
+        "a: [north] has 3 rows",
+        "[1/2] b: failed: no space",
+    ]
+    assert lines[5].startswith("[2/2] a: finished  return 12.3 (score 56.0)  about ")
+
+
+def test_live_bars_for_many_runs():
+    text = shown(LiveDisplay, force_terminal=True)
+    assert "all runs" in text
+    assert "[1/2] b: failed: no space" in text
+    assert "[2/2] a: finished  return 12.3 (score 56.0)" in text
+    assert "a: going on" not in text  # its bar says so

@@ -4,14 +4,14 @@ from matplotlib.colors import to_hex
 
 from fova.errors import FovaError
 from fova.reports import curves, palette
-from fova.reports.records import read_groups
+from fova.reports.groups import read_groups
 from fova.reports.series import votes
-from made_runs import make_run
+from made_runs import described, entries, make_run, start_run
 
 
 @pytest.fixture
 def seeds(tmp_path):
-    return read_groups([make_run(tmp_path / f"{seed}", seed, shift=3.0 * seed) for seed in range(3)])
+    return read_groups([make_run(tmp_path / f"{seed}", seed) for seed in range(3)])
 
 
 def test_every_picture_in_every_format(seeds, tmp_path):
@@ -29,21 +29,26 @@ def test_equal_runs_give_equal_files(seeds, tmp_path):
 
 
 def test_several_settings_have_a_file_each_but_share_the_curves(seeds, tmp_path):
-    other = read_groups([make_run(tmp_path / "other", algorithm="fedora")])
+    other = read_groups([make_run(tmp_path / "other", algorithm="fed-bc")])
     names = [path.name for path in curves.write_plots([*seeds, *other], tmp_path / "plots", ["svg"])]
     assert names == [
         "learning-curve.svg", "server-and-clients-1-fova.svg", "votes-1-fova.svg",
-        "server-and-clients-2-fedora.svg",
+        "server-and-clients-2-fed-bc.svg",
     ]  # fmt: skip
 
 
 def test_the_curve_its_band_and_the_level_of_the_data(seeds):
     (axes,) = curves.learning_figure(seeds).axes
     curve, level = axes.get_lines()
-    assert curve.get_ydata() == pytest.approx([3.0, 9.0, 15.0, 21.0, 27.0, 33.0])
-    assert level.get_ydata()[0] == 25.0
+    runs = [record.directory for record in seeds[0].records]
+    returns = np.array([[line["server"]["return"] for line in entries(run) if "server" in line] for run in runs])
+    assert curve.get_ydata() == pytest.approx(returns.mean(axis=0))
+    data = [[client["behaviour_return"] for client in described(run).values()] for run in runs]
+    assert level.get_ydata()[0] == pytest.approx(np.mean(data))
     (band,) = axes.collections
-    assert np.ptp(band.get_paths()[0].vertices[:, 1]) == pytest.approx(36.0)  # from 0 at first to 36 at the end
+    heights = band.get_paths()[0].vertices[:, 1]
+    # with three seeds, the band reaches from the lowest to the highest
+    assert (heights.min(), heights.max()) == pytest.approx((returns.min(), returns.max()))
     assert axes.get_title() == "maze2d-umaze (3 seeds, bands: 95% intervals)"
 
 
@@ -59,7 +64,6 @@ def test_votes_are_stacked_in_the_colours_of_the_candidates(seeds):
 def test_what_cannot_be_drawn_is_said(seeds, tmp_path):
     with pytest.raises(FovaError, match="png"):
         curves.write_plots(seeds, tmp_path / "plots", ["gif"])
-    run = make_run(tmp_path / "wards", task=None, algorithm="fed-bc")
-    (run / "clients.json").write_text("{}")
+    run = start_run(tmp_path / "files", task=None, algorithm="fed-bc")
     with pytest.raises(FovaError, match="nothing to draw"):
         curves.write_plots(read_groups([run]), tmp_path / "plots")

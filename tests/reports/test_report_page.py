@@ -1,13 +1,20 @@
 """The page as text; `test_page_in_browser.py` opens it in a browser."""
 
+import html
 import re
+import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
-import pytest
+import numpy as np
 
-from fova.reports.page import write_report
+from fova.federation.clients import ClientSpec
+from fova.reports.groups import read_groups
+from fova.reports.page import page, write_report
 from fova.reports.scenes import Scene
-from made_runs import make_run
+from fova.tasks import registry
+from made_runs import CLIENTS, described, entries, interrupt, make_network_run, make_run, result, start_run
 
 VOID = {"meta", "link", "img"}
 
@@ -37,78 +44,122 @@ def table_row(page, name):
 
 
 def test_the_page_is_whole_and_asks_the_network_for_nothing(tmp_path):
-    page = page_of([make_run(tmp_path / "one")], tmp_path, {"fova": Scene(b"png", "in the maze")})
+    text = page_of([make_run(tmp_path / "one")], tmp_path, {"fova": Scene(b"png", "in the maze")})
     balance = Balance()
-    balance.feed(page)
+    balance.feed(text)
     assert balance.open == []
-    assert set(re.findall(r'(?:src|href)="([^"]{0,5})', page)) == {"data:"}
-    assert 'alt="in the maze"' in page
-    assert "url(" not in page
-    assert "@import" not in page
+    assert set(re.findall(r'(?:src|href)="([^"]{0,5})', text)) == {"data:"}
+    assert 'alt="in the maze"' in text
+    assert "default-src 'none'" in html.unescape(text)
+    assert "url(" not in text
+    assert "@import" not in text
 
 
 def test_what_users_wrote_stays_text(tmp_path):
-    clients = '[{ data = "expert", name = "<b>north</b>" }, { data = "random", name = "s&s" }]'
-    page = page_of([make_run(tmp_path / "<i>run</i>", clients=clients)], tmp_path)
-    assert "<i>" not in page
-    assert "<b>north" not in page
-    assert "&lt;b&gt;north&lt;/b&gt;" in page
+    clients = tuple(replace(spec, name=name) for spec, name in zip(CLIENTS, ("<b>north</b>", "s&s")))
+    text = page_of([make_run(tmp_path / "<i>run<" / "i>", clients=clients)], tmp_path)
+    assert "<i>" not in text
+    assert "<b>north" not in text
+    assert "&lt;b&gt;north&lt;/b&gt;" in text
 
 
-def test_clients_with_data_policy_votes_and_weight(tmp_path):
-    page = page_of([make_run(tmp_path / "one", extra="value_weight = 0.1\n")], tmp_path)
-    # rows, episodes, data, its score on maze2d-umaze, own policy, votes (data, own, global), distance, weight
-    assert table_row(page, "expert-1") == [
-        "expert-1", "100", "2", "40.0", "11.7", "36.0", "88%", "7%", "5%", "0.25", "65%",
+def test_clients_with_data_policy_votes_and_distance(tmp_path):
+    run = make_run(tmp_path / "one")
+    facts, last = described(run)["expert-1"], entries(run)[-1]["clients"]["expert-1"]
+    score = registry.get("maze2d-umaze").normalised_score(facts["behaviour_return"])
+    written = table_row(page_of([run], tmp_path), "expert-1")
+    # rows, episodes, data, its score, policy, votes (data, own, global), distance; of four rounds the last is late
+    assert written[:10] == [
+        "expert-1", f"{facts['rows']:,}", f"{facts['episodes']:,}", f"{facts['behaviour_return']:,.1f}",
+        f"{score:,.1f}", f"{result(run)['expert-1']:,.1f}",
+        *(f"{last[f'vote_{voter}']:.0%}" for voter in ("behaviour", "local", "global")),
+        f"{last['policy_distance']:.2f}",
     ]  # fmt: skip
-    assert "votes for its data" not in page_of([make_run(tmp_path / "two", algorithm="fedora")], tmp_path)
+    assert written[10:] == ([f"{last['server_weight']:.0%}"] if "server_weight" in last else [])
+    no_vote = make_run(tmp_path / "two", algorithm="fed-bc")
+    assert "votes for its data" not in page_of([no_vote], tmp_path)
+
+
+def test_the_weights_that_the_server_logged_are_in_the_table(tmp_path):
+    (group,) = read_groups([make_run(tmp_path / "one")])
+    *rounds, last = group.first.rounds
+    weights = dict(zip(last.clients, (0.646, 0.354)))
+    clients = {name: {**metrics, "server_weight": weights[name]} for name, metrics in last.clients.items()}
+    record = replace(group.first, rounds=(*rounds, replace(last, clients=clients)))
+    text = page([replace(group, records=(record,))], {})
+    assert "weight at the server" in text
+    assert [table_row(text, name)[-1] for name in weights] == ["65%", "35%"]
 
 
 def test_every_run_of_a_comparison_is_in_its_table(tmp_path):
-    runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b", algorithm="fedora", finished=False)]
-    page = page_of(runs, tmp_path)
+    a, b = make_run(tmp_path / "a"), interrupt(make_run(tmp_path / "b", algorithm="fed-bc"), after=3)
+    text = page_of([a, b], tmp_path)
+    final = result(a)
+    clients = [final["expert-1"], final["random-1"]]
+    score = registry.get("maze2d-umaze").normalised_score(final["server"])
+    best = {run: max(line["server"]["return"] for line in entries(run) if "server" in line) for run in (a, b)}
+    figures = [
+        final["server"], score, best[a], np.mean(clients), final["server"] - np.mean(clients), min(clients)
+    ]  # fmt: skip
     # setting, seed, return, score, best, mean client, server minus it, worst client, rounds
-    assert table_row(page, "a") == ["a", "fova", "0", "30.0", "50.0", "30.0", "25.0", "5.0", "14.0", "10 of 10"]
-    assert table_row(page, "b") == ["b", "fedora", "0", "", "", "30.0", "", "", "", "10 of 10"]
-    assert 'href="#setting-2"' in page
-    assert 'id="setting-2"' in page
+    assert table_row(text, "a") == ["a", "fova", "0", *(f"{figure:,.1f}" for figure in figures), "4 of 4"]
+    assert table_row(text, "b") == ["b", "fed-bc", "0", "", "", f"{best[b]:,.1f}", "", "", "", "3 of 4"]
+    assert 'href="#setting-2"' in text
+    assert 'id="setting-2"' in text
 
 
 def test_a_federation_over_a_network_knows_nothing_of_the_data(tmp_path):
-    run = make_run(tmp_path / "far", clients="[]")
-    (run / "clients.json").write_text('{"north": {"counted": 10}, "south": {"counted": 7, "missing": 3}}')
-    (run / "result.json").write_text('{"server": {"return": 30.0, "score": null}}')
-    (run / "server.json").write_text("{}")
-    page = page_of([run], tmp_path)
-    assert "fova trained one policy on maze2d-umaze across 2 clients: 10 rounds" in page
-    assert "they did not tell" in page
-    assert "Server against clients" not in page
-    assert table_row(page, "south") == ["south", "7", "3"]
-    assert "fova server --config " in page
+    run = make_network_run(tmp_path / "far")
+    text = page_of([run], tmp_path)
+    assert "fed-bc trained one policy across 3 clients: 3 rounds" in text
+    assert "Server against clients" not in text
+    # rounds it counted in, rejected, missed
+    assert table_row(text, "east")[:4] == ["east", "3", "", ""]
+    assert table_row(text, "north")[:4] == ["north", "2", "1", ""]
+    assert table_row(text, "south")[:4] == ["south", "2", "", "1"]
+    assert "Submissions were rejected: north (1 round)." in text
+    assert "fova server --config " in text
+
+
+def test_returns_of_data_that_are_not_known_are_not_told(tmp_path):
+    (group,) = read_groups([make_run(tmp_path / "one")])
+    clients = {name: replace(facts, behaviour_return=None) for name, facts in group.first.clients.items()}
+    text = page([replace(group, records=(replace(group.first, clients=clients),))], {})
+    assert "they did not tell" in text
+    assert "return of its data" not in text
 
 
 def test_a_run_without_a_task_still_shows_its_votes(tmp_path):
-    page = page_of([make_run(tmp_path / "wards", task=None)], tmp_path)
-    assert "there is no task to play it in" in page
-    assert "Who won the vote" in page
-    assert "Return over training" not in page
+    text = page_of([make_run(tmp_path / "files", task=None)], tmp_path)
+    assert "there is no task to play it in" in text
+    assert "Who won the vote" in text
+    assert "Return over training" not in text
 
 
-@pytest.mark.parametrize("algorithm", ["fova", "elsewhere/mine.py"])
-def test_a_run_can_be_run_again(tmp_path, algorithm):
-    page = page_of([make_run(tmp_path / "one", algorithm=algorithm)], tmp_path)
-    assert f"fova train --config {tmp_path}/one/config.toml" in page
-    assert "local_steps = 100" in page  # the whole configuration
-    by_flags = "fova train --task maze2d-umaze --clients expert random --size 100 --rounds 10" in page
-    assert by_flags == (algorithm == "fova")
-    assert ("This version cannot write the run as one command." in page) != by_flags
+def test_a_run_can_be_run_again(tmp_path):
+    text = page_of([make_run(tmp_path / "one")], tmp_path)
+    assert f"fova train --config {tmp_path}/one/config.toml" in text
+    assert "local_steps = 2" in text  # the whole configuration
+    assert "fova train --task maze2d-umaze --clients expert random --size 400 --rounds 4" in text
+
+
+def test_an_algorithm_that_has_moved_is_told_of(tmp_path):
+    mine = tmp_path / "mine.py"
+    shutil.copy(Path(__file__).parents[2] / "examples" / "fed_awac.py", mine)
+    (tmp_path / "deeper").mkdir()
+    # The algorithm is named relative to the run, which moves without it.
+    run = start_run(tmp_path / "one", algorithm=str(mine)).rename(tmp_path / "deeper/one")
+    text = page_of([run], tmp_path)
+    assert f"fova train --config {tmp_path}/deeper/one/config.toml" in text
+    assert "This version cannot write the run as one command." in text
+
+
+def test_named_clients_need_the_configuration(tmp_path):
+    run = start_run(tmp_path / "one", clients=(ClientSpec("expert", 400, name="north"),))
+    assert "Flags alone cannot describe who took part" in page_of([run], tmp_path)
 
 
 def test_a_run_under_way_is_a_report_too(tmp_path):
-    run = make_run(tmp_path / "young", rounds=1, finished=False)
-    first_line = (run / "metrics.jsonl").read_text().splitlines(keepends=True)[0]
-    (run / "metrics.jsonl").write_text(first_line)
-    assert "0 of 1 rounds are done" in page_of([run], tmp_path)
-    (run / "metrics.jsonl").unlink()
-    (run / "clients.json").unlink()
-    assert "not finished" in page_of([run], tmp_path)
+    young = interrupt(make_run(tmp_path / "young"), after=0)
+    assert "0 of 4 rounds are done" in page_of([young], tmp_path)
+    assert "not finished" in page_of([start_run(tmp_path / "fresh")], tmp_path)

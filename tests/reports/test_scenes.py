@@ -1,4 +1,4 @@
-"""Pictures of policies that play. The policy is a real one, freshly made: it need not be trained to be drawn."""
+"""Pictures of policies that play. Films show fresh policies: a policy need not be trained to be drawn."""
 
 import io
 import subprocess
@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from fova.data.normalise import Normaliser
+from fova.federation.clients import ClientSpec
 from fova.networks import make_actor
 from fova.policy import from_actor
 from fova.reports import film
+from fova.reports.groups import read_groups
 from fova.reports.maze import panels_figure
-from fova.reports.records import read_groups
 from fova.reports.scenes import Scene, scene
 from fova.spaces import Space
-from made_runs import make_run
+from made_runs import make_run, start_run
 
-WARDS = '[{ data = "ward-1.npz" }, { data = "ward-2.npz" }]'
+WARDS = (ClientSpec("ward-1.npz"), ClientSpec("ward-2.npz"))
 
 
 def save_policy(run, space):
@@ -36,7 +37,6 @@ def picture_of(run):
 
 def test_a_maze_shows_the_best_and_the_worst_data_and_the_policy(tmp_path, monkeypatch):
     run = make_run(tmp_path / "maze")
-    save_policy(run, Space.unit(4, 2))
     draw = Mock(wraps=panels_figure)
     monkeypatch.setattr("fova.reports.scenes.panels_figure", draw)
     assert picture_of(run).png.startswith(b"\x89PNG")
@@ -47,7 +47,7 @@ def test_a_maze_shows_the_best_and_the_worst_data_and_the_policy(tmp_path, monke
 
 
 def test_data_that_has_moved_leaves_the_policy_to_be_drawn(tmp_path):
-    run = make_run(tmp_path / "maze", clients=WARDS)
+    run = start_run(tmp_path / "maze", clients=WARDS)
     save_policy(run, Space.unit(4, 2))
     picture = picture_of(run)
     assert isinstance(picture, Scene)
@@ -56,8 +56,8 @@ def test_data_that_has_moved_leaves_the_policy_to_be_drawn(tmp_path):
 
 
 def test_no_picture_without_a_policy_or_for_a_task_that_has_none(tmp_path):
-    assert picture_of(make_run(tmp_path / "maze")) == "No picture of fova: there is no server's policy in maze."
-    assert picture_of(make_run(tmp_path / "wards", task=None)) is None
+    assert picture_of(start_run(tmp_path / "maze")) == "No picture of fova: there is no server's policy in maze."
+    assert picture_of(start_run(tmp_path / "wards", task=None)) is None
 
 
 # --- Films ---
@@ -65,7 +65,7 @@ def test_no_picture_without_a_policy_or_for_a_task_that_has_none(tmp_path):
 
 @pytest.fixture
 def hopper(tmp_path):
-    run = make_run(tmp_path / "hopper", task="hopper")
+    run = start_run(tmp_path / "hopper", task="hopper")
     save_policy(run, Space.unit(11, 3))
     return run
 

@@ -1,69 +1,89 @@
-import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fova.reports import series
-from fova.reports.records import read_groups
-from made_runs import make_run
+from fova.reports.groups import Group, read_groups
+from fova.run.records import RoundRecord
+from made_runs import described, entries, interrupt, make_run, result
 
 
-def test_a_curve_over_seeds_has_the_mean_and_the_interval(tmp_path):
-    (group,) = read_groups([make_run(tmp_path / str(seed), seed, shift=3.0 * seed) for seed in range(3)])
+@pytest.fixture
+def seeds(tmp_path):
+    return [make_run(tmp_path / str(seed), seed) for seed in range(3)]
+
+
+def returns(run):
+    return {2 * line["round"]: line["server"]["return"] for line in entries(run) if "server" in line}
+
+
+def test_a_curve_over_seeds_has_the_mean_and_the_interval(seeds):
+    (group,) = read_groups(seeds)
     curve = series.learning_curve(group)
-    assert curve.steps == [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]
-    assert curve.mean == pytest.approx([3.0, 9.0, 15.0, 21.0, 27.0, 33.0])
-    assert (curve.low[0], curve.high[0]) == pytest.approx((0.0, 6.0))
+    assert curve.steps == [0.0, 4.0, 8.0]
+    table = np.array([[returns(run)[step] for step in curve.steps] for run in seeds])
+    assert curve.mean == pytest.approx(table.mean(axis=0))
+    # with three seeds, the ends of the interval are the lowest and the highest
+    assert curve.low == pytest.approx(table.min(axis=0))
+    assert curve.high == pytest.approx(table.max(axis=0))
 
 
-def test_one_seed_has_no_interval_and_an_unplayed_run_no_curve(tmp_path):
-    (group,) = read_groups([make_run(tmp_path / "one")])
+def test_one_seed_has_no_interval_and_an_unplayed_run_no_curve(tmp_path, seeds):
+    (group,) = read_groups(seeds[:1])
     assert series.learning_curve(group).low is None
-    (group,) = read_groups([make_run(tmp_path / "wards", task=None)])
+    (group,) = read_groups([make_run(tmp_path / "files", task=None)])
     assert series.learning_curve(group) is None
 
 
-def test_only_evaluations_that_all_seeds_had_are_averaged(tmp_path):
-    runs = [make_run(tmp_path / "short", 0, rounds=4, finished=False), make_run(tmp_path / "long", 1, rounds=10)]
-    (runs[0] / "config.toml").write_text((runs[1] / "config.toml").read_text().replace("seed = 1", "seed = 0"))
-    (group,) = read_groups(runs)
-    assert series.learning_curve(group).steps == [0.0, 200.0, 400.0]
+def test_only_evaluations_that_all_seeds_had_are_averaged(seeds):
+    interrupt(seeds[0], after=3)
+    (group,) = read_groups(seeds)
+    assert series.learning_curve(group).steps == [0.0, 4.0]
 
 
-def test_votes_are_averaged_over_seeds_and_long_runs_are_thinned(tmp_path):
-    (group,) = read_groups([make_run(tmp_path / str(seed), seed, rounds=250) for seed in range(2)])
-    expert, random = series.votes(group)
-    assert len(expert.steps) == series.MOST_POINTS
-    assert expert.steps[0] == pytest.approx(200.0)  # rounds 1, 2 and 3 of 100 steps each
-    assert expert.shares["behaviour"][0] == pytest.approx(0.5 + 0.4 * 2 / 250)
-    for client in (expert, random):
-        assert [sum(parts) for parts in zip(*client.shares.values())] == pytest.approx([1.0] * series.MOST_POINTS)
-    assert expert.late_weight == pytest.approx(0.5)
+def logged_means(seeds, client, metric):
+    return np.mean([[line["clients"][client][metric] for line in entries(run)[1:]] for run in seeds], axis=0)
+
+
+def test_votes_are_means_over_seeds(seeds):
+    (group,) = read_groups(seeds)
+    for votes in series.votes(group):
+        assert votes.steps == [2.0, 4.0, 6.0, 8.0]
+        for voter, shares in votes.shares.items():
+            assert shares == pytest.approx(logged_means(seeds, votes.client, f"vote_{voter}"))
+        assert [sum(parts) for parts in zip(*votes.shares.values())] == pytest.approx([1.0] * 4)
+        assert votes.weight == pytest.approx(logged_means(seeds, votes.client, "weight"))
+
+
+def test_long_runs_are_thinned(seeds):
+    (group,) = read_groups(seeds[:1])
+    rounds = tuple(
+        RoundRecord(n, {"a": {"vote_local": 0.5 - n / 1000, "vote_behaviour": 0.5, "vote_global": n / 1000}})
+        for n in range(1, 251)
+    )
+    (votes,) = series.votes(Group("long", (replace(group.first, rounds=rounds),)))
+    assert len(votes.steps) == series.MOST_POINTS
+    assert votes.steps[0] == pytest.approx(4.0)  # rounds 1, 2 and 3 of 2 steps each
+    assert votes.shares["global"][0] == pytest.approx(0.002)
+    assert votes.late("global") == pytest.approx(0.2305)  # rounds 211 to 250
+    assert votes.late_weight is None
 
 
 def test_clients_played_along_training(tmp_path):
-    run = make_run(tmp_path / "one", rounds=2)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    lines[2]["client_play"] = {"expert-1": {"return": 8.0}, "random-1": {"return": 2.0}}
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = make_run(tmp_path / "one", evaluate_clients=True)
+    played = [line["client_play"] for line in entries(run) if "client_play" in line]
     (group,) = read_groups([run])
-    assert series.mean_client_curve(group).mean == [5.0]
-    assert [(curve.label, curve.mean) for curve in series.client_curves(group)] == [
-        ("expert-1", [8.0]),
-        ("random-1", [2.0]),
-    ]
+    assert {curve.label: curve.mean for curve in series.client_curves(group)} == {
+        name: [clients[name]["return"] for clients in played] for name in ("expert-1", "random-1")
+    }
+    means = [np.mean([client["return"] for client in clients.values()]) for clients in played]
+    assert series.mean_client_curve(group).mean == pytest.approx(means)
 
 
-def test_the_servers_weights_need_a_rule_that_the_log_tells(tmp_path):
-    (plain,) = read_groups([make_run(tmp_path / "plain")])
-    assert series.server_shares(plain.first) is None
-    by_value = make_run(tmp_path / "value")
-    (by_value / "config.toml").write_text(
-        (by_value / "config.toml").read_text().replace("rounds = 10", 'rounds = 10\naggregation = "value"')
-    )
-    shares = series.server_shares(read_groups([by_value])[0].first)
-    assert shares == pytest.approx({"expert-1": 0.6457, "random-1": 0.3543}, abs=1e-4)
-    logged = make_run(tmp_path / "logged", rounds=1)
-    text = (logged / "metrics.jsonl").read_text().replace('"weight": 0.5', '"log_weight": -1.0', 1)
-    (logged / "metrics.jsonl").write_text(text.replace('"weight": 0.5', '"log_weight": 0.0', 1))
-    shares = series.server_shares(read_groups([logged])[0].first)
-    assert shares == pytest.approx({"expert-1": 0.2689, "random-1": 0.7311}, abs=1e-4)
+def test_the_data_and_the_policy_of_every_client(seeds):
+    (group,) = read_groups(seeds)
+    for row in series.client_returns(group):
+        assert row.data == pytest.approx(np.mean([described(run)[row.client]["behaviour_return"] for run in seeds]))
+        assert row.policy == pytest.approx(np.mean([result(run)[row.client] for run in seeds]))
+    assert series.data_returns(group) == [row.data for row in series.client_returns(group)]

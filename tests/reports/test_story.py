@@ -1,83 +1,118 @@
-import json
+"""Runs in words. Figures come from real runs; where a case is rare, a record is changed in Python."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from fova.reports import story
-from fova.reports.records import read_groups
-from fova.reports.series import votes
-from made_runs import make_run
+from fova.reports.groups import Group, read_groups
+from fova.reports.series import Votes, votes
+from fova.run.records import PrivacySpent, Traffic
+from made_runs import described, entries, interrupt, make_run, result, start_run
 
 
 @pytest.fixture
-def one_run(tmp_path):
-    return read_groups([make_run(tmp_path / "one")])[0]
+def one(tmp_path):
+    return make_run(tmp_path / "one")
 
 
-def test_one_run_in_words(one_run):
-    done, ended, clients, along, sure = story.summary(one_run)
+@pytest.fixture
+def one_run(one):
+    return read_groups([one])[0]
+
+
+def changed(group, **fields):
+    """The group with another first record."""
+    return replace(group, records=(replace(group.first, **fields), *group.records[1:]))
+
+
+def ending_at(group, *returns):
+    """As many seeds as there are returns, each ending with one."""
+    server = group.first.final.server
+    finals = [replace(group.first.final, server=server._replace(mean_return=value)) for value in returns]
+    return replace(group, records=tuple(replace(group.first, final=final) for final in finals))
+
+
+def test_one_run_in_words(one, one_run):
+    done, ended, clients, along, took, sure = story.summary(one_run)
     assert done == (
-        "fova trained one policy on maze2d-umaze across 2 clients (1 × expert, 1 × random; 150 logged transitions "
-        "in all): 10 rounds of 100 gradient steps at every client."
+        "fova trained one policy on maze2d-umaze across 2 clients (1 × expert, 1 × random; 800 logged transitions "
+        "in all): 4 rounds of 2 gradient steps at every client."
     )
-    assert ended.startswith("At the end the server's policy earns 30.0 (normalised score 50.0;")
+    final, data = result(one), {name: facts["behaviour_return"] for name, facts in described(one).items()}
+    assert ended.startswith(f"At the end the server's policy earns {final['server']:,.1f} (normalised score ")
+    average = np.mean(list(data.values()))
+    above = "above" if final["server"] > average else "below"
+    assert max(data, key=data.get) == "expert-1"
+    assert final["server"] < data["expert-1"]
     assert ended.endswith(
-        "The behaviour in the clients' data earned 25.0 on average and 40.0 at best (expert-1): the result is "
-        "above the average and below the best."
+        f"The behaviour in the clients' data earned {average:,.1f} on average and {data['expert-1']:,.1f} at best "
+        f"(expert-1): the result is {above} the average and below the best."
     )
-    assert clients == (
-        "The clients' own policies earn 25.0 on average, so the server's is 5.0 better than its mean client; the "
-        "best of them, expert-1, earns 36.0."
-    )
-    assert "30.0 after round 10; it is picked with hindsight from 6 looks" in along
+    policies = {name: final[name] for name in data}
+    mean, best = np.mean(list(policies.values())), max(policies, key=policies.get)
+    assert clients.startswith(f"The clients' own policies earn {mean:,.1f} on average, so the server's is ")
+    assert f"{abs(final['server'] - mean):,.1f} {'better' if final['server'] >= mean else 'worse'}" in clients
+    assert clients.endswith(f"the best of them, {best}, earns {policies[best]:,.1f}.")
+    looks = [line["server"]["return"] for line in entries(one) if "server" in line]
+    assert f"was {max(looks):,.1f} after round " in along
+    assert "it is picked with hindsight from 3 looks" in along
+    size = entries(one)[-1]["bytes_per_client"]
+    assert took.startswith(f"In a round, every client sent {size['up']:,} bytes and received {size['down']:,};")
     assert sure == "This is one seed (0): how much of it is luck, it cannot tell."
 
 
 def test_several_seeds_have_an_interval_and_are_named(tmp_path):
-    runs = [make_run(tmp_path / str(seed), seed, shift=3.0 * seed) for seed in range(3)]
+    runs = [make_run(tmp_path / str(seed), seed) for seed in range(3)]
     (group,) = read_groups(runs)
+    finals = [result(run)["server"] for run in runs]
     words = " ".join(story.summary(group))
-    assert (
-        "earns 33.0 [30.0, 36.0]" in words
-    )  # with three seeds, the interval's ends are the lowest and the highest
+    # with three seeds, the ends of the interval are the lowest and the highest
+    assert f"earns {np.mean(finals):,.1f} [{min(finals):,.1f}, {max(finals):,.1f}]" in words
     assert "3 seeds (0, 1, 2)" in words
     assert "hindsight" not in words
 
 
-def test_bytes_privacy_and_clients_that_fell_out_are_told(tmp_path):
-    run = make_run(tmp_path / "one", rounds=2)
-    entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    entries[1] |= {"rejected": ["random-1"]}
-    entries[2] |= {
-        "missing": ["random-1"], "bytes_per_client": {"up": 2000, "down": 1000}, "clients": {},
-        "privacy": {"epsilon": 3.456, "delta": 1e-5},
-    }  # fmt: skip
-    (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    words = story.summary(read_groups([run])[0])
+def test_bytes_privacy_and_clients_that_fell_out_are_told(one_run):
+    *rounds, last = one_run.first.rounds
+    rounds[1] = replace(rounds[1], rejected=("random-1",))
+    last = replace(last, missing=("random-1",), traffic=Traffic(1000, 2000), privacy=PrivacySpent(3.456, 1e-5))
+    words = story.summary(changed(one_run, rounds=(*rounds, last)))
     assert "In a round, every client sent 2,000 bytes and received 1,000; never a row of its data." in words
     assert any("epsilon 3.46 at delta 1e-05" in sentence for sentence in words)
     assert "Submissions were rejected: random-1 (1 round)." in words
     assert "No answer came in time: random-1 (1 round)." in words
 
 
-def test_what_is_not_known_is_not_said(tmp_path):
-    (group,) = read_groups([make_run(tmp_path / "cut", finished=False)])
+def test_what_is_not_known_is_not_said(tmp_path, one):
+    (group,) = read_groups([interrupt(one, after=3)])
     words = " ".join(story.summary(group))
     assert "not known: no run is finished yet" in words
-    assert "The run cut is not finished: 10 of 10 rounds are done." in words
-    (group,) = read_groups([make_run(tmp_path / "wards", task=None)])
+    assert "The run one is not finished: 3 of 4 rounds are done." in words
+    (group,) = read_groups([make_run(tmp_path / "files", task=None)])
     words = " ".join(story.summary(group))
     assert "there is no task to play it in" in words
     assert "server's policy earns" not in words
+    (group,) = read_groups([start_run(tmp_path / "young")])
+    assert "0 of 4 rounds are done" in " ".join(story.summary(group))
+
+
+def vote(client, behaviour, world, weight=0.5):
+    """A client's vote over ten rounds; `behaviour` and `world` are the shares at first and at the end."""
+    shares = {"behaviour": np.linspace(*behaviour, 10), "global": np.linspace(*world, 10)}
+    shares = {"local": 1.0 - shares["behaviour"] - shares["global"], **shares}
+    lists = {voter: values.tolist() for voter, values in shares.items()}
+    return Votes(client, np.arange(1.0, 11.0).tolist(), lists, [weight] * 10)
 
 
 def test_who_won_the_vote_who_was_imitated_and_who_was_led(one_run):
-    found = votes(one_run)
-    # Over the last two of ten rounds: the data's share at the expert is 0.5 + 0.4 * 0.95, the global policy's at
-    # the random client 0.2 + 0.4 * 0.95.
+    found = [vote("expert-1", (0.54, 0.9), (0.05, 0.05)), vote("random-1", (0.3, 0.3), (0.24, 0.6))]
+    # The last fifth is two of ten rounds: the mean of 0.86 and 0.9, and of 0.56 and 0.6.
     assert found[0].late("behaviour") == pytest.approx(0.88)
     assert found[1].late("global") == pytest.approx(0.58)
     assert [story.winner(client) for client in found] == ["behaviour", "global"]
-    words = story.vote_summary(one_run, found)
+    words = story.vote_summary(changed(one_run, rounds=()), found)
     assert words[0].startswith("Trusting their data: at expert-1 the data's action won most often.")
     assert words[1].startswith("Led: at random-1 the global policy's action won most often.")
     assert "The data was trusted most at expert-1 (88% of the votes) and least at random-1 (30%)." in words
@@ -87,38 +122,59 @@ def test_who_won_the_vote_who_was_imitated_and_who_was_led(one_run):
     )
 
 
+def test_the_vote_of_a_real_run_is_told_for_every_client(one, one_run):
+    found = votes(one_run)
+    words = " ".join(story.vote_summary(one_run, found))
+    late = entries(one)[-1]["clients"]  # of four rounds, the last fifth is one
+    for client in found:
+        assert client.client in words
+        assert f"{client.client} {late[client.client]['weight']:.2f}" in words
+        for voter in ("local", "behaviour", "global"):
+            assert f"{late[client.client][f'vote_{voter}']:.0%}" in story.vote_in_words(client)
+
+
 def test_nobody_wins_a_vote_that_is_level(one_run):
-    client = votes(one_run)[0]
-    level = type(client)("c", [1.0], {"local": [0.34], "behaviour": [0.36], "global": [0.30]}, [])
+    level = Votes("c", [1.0], {"local": [0.34], "behaviour": [0.36], "global": [0.30]}, [])
     assert story.winner(level) is None
-    assert "Undecided: at c" in story.vote_summary(one_run, [level])[0]
+    assert "Undecided: at c" in story.vote_summary(changed(one_run, rounds=()), [level])[0]
     assert story.vote_in_words(level).endswith("much as in the beginning")
 
 
-def test_how_much_the_server_counted_each_client(tmp_path):
-    (group,) = read_groups([make_run(tmp_path / "one", extra='value_weight = 0.1\nimitate = "vote"\n')])
+def weighed(group, **weights):
+    """The group whose server logged these weights in the last round."""
+    *rounds, last = group.first.rounds
+    names = {name.replace("_", "-"): weight for name, weight in weights.items()}
+    clients = {name: {**metrics, "server_weight": names[name]} for name, metrics in last.clients.items()}
+    return changed(group, rounds=(*rounds, replace(last, clients=clients)))
+
+
+def test_how_much_the_server_counted_each_client(one_run):
+    group = weighed(one_run, expert_1=0.646, random_1=0.354)
     words = story.vote_summary(group, votes(group))
-    # values 9 and 3 in the last round: 1 / (1 + exp(-0.6)) = 0.646
     assert (
         words[0] == "In the last round the server counted the clients' parameters with: expert-1 65%, random-1 35%."
     )
-    assert "imitates the action that wins the vote" in words[-1]
-    (group,) = read_groups([make_run(tmp_path / "sharper", extra="value_weight = 1.0\n")])
-    words = story.vote_summary(group, votes(group))
-    assert words[0].endswith("expert-1 100%, random-1 0%.")  # 1 / (1 + exp(-6))
+    assert "hardly counted" not in " ".join(words)
+    words = story.vote_summary(weighed(one_run, expert_1=0.998, random_1=0.002), votes(one_run))
+    assert words[0].endswith("expert-1 100%, random-1 0%.")
     assert words[1] == "Imitated: the shared policy is made of what expert-1 sent; random-1 hardly counted."
+    several = Group("two seeds", group.records * 2)
+    assert story.vote_summary(several, votes(group))[0].startswith("In the last round (seed 0) the server counted")
 
 
-def test_a_comparison_calls_luck_luck(tmp_path):
-    def groups(name, seeds, lead):
-        runs = [make_run(tmp_path / name / f"a{s}", s, shift=lead + s) for s in range(seeds)]
-        return read_groups(
-            runs + [make_run(tmp_path / name / f"b{s}", s, algorithm="fedora") for s in range(seeds)]
-        )
+def test_a_policy_that_imitates_the_vote_says_so(one_run):
+    settings = one_run.first.config.settings | {"imitate": "vote"}
+    group = changed(one_run, config=replace(one_run.first.config, settings=settings))
+    assert "imitates the action that wins the vote" in story.vote_summary(group, votes(group))[-1]
 
-    first, luck = story.comparison(groups("one", 1, lead=5.0))
+
+def test_a_comparison_calls_luck_luck(one_run):
+    other = replace(one_run, label="fedora")
+    first, luck = story.comparison([ending_at(one_run, 35.0), ending_at(other, 30.0)])
     assert first == "Of 2 settings on maze2d-umaze, fova ends highest with 35.0, ahead of fedora with 30.0."
     assert "One seed cannot tell" in luck
-    assert "do not overlap" in story.comparison(groups("apart", 3, lead=5.0))[1]
-    assert "may be luck" in story.comparison(groups("near", 3, lead=0.0))[1]
-    assert story.comparison(groups("alone", 1, lead=0.0)[:1]) == []
+    apart = [ending_at(other, 30.0, 30.0, 30.0), ending_at(one_run, 35.0, 36.0, 37.0)]
+    assert "do not overlap" in story.comparison(apart)[1]
+    near = [ending_at(other, 30.0, 30.0, 30.0), ending_at(one_run, 30.0, 31.0, 32.0)]
+    assert "may be luck" in story.comparison(near)[1]
+    assert story.comparison(near[:1]) == []

@@ -1,5 +1,4 @@
 import io
-import json
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ from fova.evaluation.rollouts import Rollouts
 from fova.policy import Policy
 from fova.reports.tables import result_table, rollouts_table
 from fova.run.training import Result
+from made_runs import described, make_run
 
 
 def rollouts(*returns):
@@ -23,10 +23,7 @@ def drawn(table):
 
 @pytest.fixture
 def directory(tmp_path):
-    (tmp_path / "config.toml").touch()
-    described = {name: {"behaviour_return": value} for name, value in (("a", 4.0), ("b", 8.0))}
-    (tmp_path / "clients.json").write_text(json.dumps(described))
-    return tmp_path
+    return make_run(tmp_path / "run")
 
 
 def rows_of(text):
@@ -35,11 +32,12 @@ def rows_of(text):
 
 @pytest.mark.parametrize(("policy", "first"), [(Policy("clipped", {}), "server"), (None, "all clients")])
 def test_without_a_server_no_row_is_called_so(directory, policy, first):
-    played = {"a": rollouts(1.0, 2.0), "b": rollouts(3.0, 4.0)}
+    played = {"expert-1": rollouts(1.0, 2.0), "random-1": rollouts(3.0, 4.0)}
     rows = rows_of(drawn(result_table(Result(directory, policy, rollouts(1.0, 2.0, 3.0, 4.0), played))))
-    assert list(rows) == [first, "a", "b"]
-    assert "6.0 (average)" in rows[first]
-    assert "8.0" in rows["b"]
+    assert list(rows) == [first, "expert-1", "random-1"]
+    data = {name: facts["behaviour_return"] for name, facts in described(directory).items()}
+    assert f"{np.mean(list(data.values())):.1f} (average)" in rows[first]
+    assert f"{data['expert-1']:.1f}" in rows["expert-1"]
 
 
 def test_the_policy_of_pooled_data_has_no_data_of_its_own(directory):

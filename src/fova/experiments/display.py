@@ -1,53 +1,47 @@
-"""What a person sees while many runs are under way: one display for all of them, with the time left."""
+"""Displays for many runs at once: they take the events of every run and show the time left for all of them."""
 
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
 
-from fova.progress import spoken_seconds
+from fova.progress import Event, Failed, Finished, Note, Round, Started, Status, returns, spoken_seconds
+
+
+class RunSize(NamedTuple):
+    """The size of a run."""
+
+    gradient_steps: int
+    rounds: int
 
 
 class Display(Protocol):
-    def begin(self, sizes: Mapping[str, tuple[int, int]], there: Mapping[str, str]) -> None:
-        """All runs by name, with their gradient steps and rounds, and what is there of each already."""
+    def begin(self, sizes: Mapping[str, RunSize], states: Mapping[str, str]) -> None:
+        """Announce all runs by name, and the state that each is in before this call."""
 
-    def started(self, name: str) -> None: ...
-
-    def status(self, name: str, words: str) -> None: ...
-
-    def note(self, name: str, words: str) -> None:
-        """Something about a run that stays on the screen."""
-
-    def round(self, name: str, number: int) -> None:
-        """So many rounds of a run are done."""
-
-    def played(self, name: str, server: dict[str, Any] | None) -> None:
-        """The final evaluation of a run."""
-
-    def finished(self, name: str) -> None: ...
-
-    def failed(self, name: str, message: str) -> None: ...
+    def __call__(self, name: str, event: Event) -> None:
+        """Show an event of a run. `Finished` and `Failed` come once for each run."""
 
     def end(self) -> None: ...
 
 
 class Ledger:
-    """How much is done and how long the rest will take, in gradient steps."""
+    """How much of all runs is done and how long the rest takes, in gradient steps."""
 
-    def __init__(self, sizes: Mapping[str, tuple[int, int]], there: Mapping[str, str]) -> None:
+    def __init__(self, sizes: Mapping[str, RunSize], states: Mapping[str, str]) -> None:
         self.sizes = sizes
-        self.to_do = [name for name in sizes if there[name] != "finished"]
-        self.total = sum(sizes[name][0] for name in self.to_do)
+        self.to_do = [name for name in sizes if states[name] != "finished"]
+        self.total = sum(sizes[name].gradient_steps for name in self.to_do)
         self.share = dict.fromkeys(self.to_do, 0.0)  # of each run
-        self._first: dict[str, float] = {}  # share of each run when it was first heard of: done in an earlier call
+        self._first: dict[str, float] = {}  # share of each run at its first event: done in an earlier call
         self._began = time.monotonic()
         self.closed = 0
 
     def round(self, name: str, number: int) -> None:
-        self.share[name] = number / self.sizes[name][1]
+        self.share[name] = number / self.sizes[name].rounds
         self._first.setdefault(name, self.share[name])
 
     def close(self, name: str) -> None:
@@ -55,10 +49,10 @@ class Ledger:
         self.closed += 1
 
     def done(self) -> float:
-        return sum(share * self.sizes[name][0] for name, share in self.share.items())
+        return sum(share * self.sizes[name].gradient_steps for name, share in self.share.items())
 
     def left(self) -> str:
-        before = sum(share * self.sizes[name][0] for name, share in self._first.items())
+        before = sum(share * self.sizes[name].gradient_steps for name, share in self._first.items())
         gained = self.done() - before
         if gained <= 0:
             return "time left unknown"
@@ -69,56 +63,58 @@ class Ledger:
         return f"{self.closed}/{len(self.to_do)}"
 
 
-def spoken_result(server: dict[str, Any] | None) -> str:
-    if server is None:
-        return ""
-    score = "" if server["score"] is None else f" (score {server['score']:.1f})"
-    return f"return {server['return']:.1f}{score}"
-
-
 class PlainDisplay:
     """One line for each run that starts or ends, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._results: dict[str, str] = {}
+        self._running: set[str] = set()
 
-    def begin(self, sizes: Mapping[str, tuple[int, int]], there: Mapping[str, str]) -> None:
-        self._ledger = Ledger(sizes, there)
-        self._there = there
+    def begin(self, sizes: Mapping[str, RunSize], states: Mapping[str, str]) -> None:
+        self._ledger = Ledger(sizes, states)
+        self._states = states
         kept = len(sizes) - len(self._ledger.to_do)
         if kept:
-            self._say(f"{kept} of {len(sizes)} runs are finished already")
+            self._print(f"{kept} of {len(sizes)} runs are finished already")
 
-    def started(self, name: str) -> None:
-        self._say(f"{name}: {'going on where it stopped' if self._there[name] == 'to resume' else 'started'}")
-
-    def status(self, name: str, words: str) -> None:
-        pass
-
-    def note(self, name: str, words: str) -> None:
-        self._say(f"{name}: {words}")
-
-    def round(self, name: str, number: int) -> None:
-        self._ledger.round(name, number)
-
-    def played(self, name: str, server: dict[str, Any] | None) -> None:
-        self._results[name] = spoken_result(server)
-
-    def finished(self, name: str) -> None:
-        self._ledger.close(name)
-        words = "  ".join(filter(None, (f"{name}: finished", self._results.get(name, ""), self._ledger.left())))
-        self._say(f"[{self._ledger.count()}] {words}")
-
-    def failed(self, name: str, message: str) -> None:
-        self._ledger.close(name)
-        self._say(f"[{self._ledger.count()}] {name}: failed: {message.splitlines()[0]}")
+    def __call__(self, name: str, event: Event) -> None:
+        if name not in self._running:
+            self._running.add(name)
+            self._open(name)
+        match event:
+            case Status(text):
+                self._status(name, text)
+            case Note(text):
+                self._print(f"{name}: {text}")
+            case Started(first, _):
+                self._round(name, first)
+            case Round(entry):
+                self._round(name, entry["round"])
+            case Finished(server):
+                result = returns(server) if server else ""
+                self._ledger.close(name)
+                self._ended(name, "  ".join(filter(None, (f"{name}: finished", result, self._ledger.left()))))
+            case Failed(text):
+                self._ledger.close(name)
+                self._ended(name, f"{name}: failed: {text.splitlines()[0]}")
 
     def end(self) -> None:
         pass
 
-    def _say(self, words: str) -> None:
-        self._console.print(words, highlight=False, soft_wrap=True, markup=False)
+    def _open(self, name: str) -> None:
+        self._print(f"{name}: {'going on where it stopped' if self._states[name] == 'to resume' else 'started'}")
+
+    def _status(self, name: str, text: str) -> None:
+        pass
+
+    def _round(self, name: str, number: int) -> None:
+        self._ledger.round(name, number)
+
+    def _ended(self, name: str, text: str) -> None:
+        self._print(f"[{self._ledger.count()}] {text}")
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 class LiveDisplay(PlainDisplay):
@@ -126,7 +122,7 @@ class LiveDisplay(PlainDisplay):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._bars = Progress(
+        self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[words]}"),
@@ -134,37 +130,30 @@ class LiveDisplay(PlainDisplay):
             console=console,
             transient=True,
         )
-        self._of: dict[str, Any] = {}
+        self._bar_of: dict[str, Any] = {}
 
-    def begin(self, sizes: Mapping[str, tuple[int, int]], there: Mapping[str, str]) -> None:
-        super().begin(sizes, there)
+    def begin(self, sizes: Mapping[str, RunSize], states: Mapping[str, str]) -> None:
+        super().begin(sizes, states)
         self._all = self._bars.add_task("all runs", total=self._ledger.total, words="")
         self._bars.start()
-
-    def started(self, name: str) -> None:
-        self._of[name] = self._bars.add_task(name, total=self._ledger.sizes[name][1], words="starting")
-
-    def status(self, name: str, words: str) -> None:
-        self._bars.update(self._of[name], words=words)
-
-    def round(self, name: str, number: int) -> None:
-        super().round(name, number)
-        self._bars.update(self._of[name], completed=number, words=f"round {number}")
-        self._update()
-
-    def finished(self, name: str) -> None:
-        super().finished(name)
-        self._close(name)
-
-    def failed(self, name: str, message: str) -> None:
-        super().failed(name, message)
-        self._close(name)
 
     def end(self) -> None:
         self._bars.stop()
 
-    def _close(self, name: str) -> None:
-        self._bars.remove_task(self._of.pop(name))
+    def _open(self, name: str) -> None:
+        self._bar_of[name] = self._bars.add_task(name, total=self._ledger.sizes[name].rounds, words="starting")
+
+    def _status(self, name: str, text: str) -> None:
+        self._bars.update(self._bar_of[name], words=text)
+
+    def _round(self, name: str, number: int) -> None:
+        super()._round(name, number)
+        self._bars.update(self._bar_of[name], completed=number, words=f"round {number}")
+        self._update()
+
+    def _ended(self, name: str, text: str) -> None:
+        super()._ended(name, text)
+        self._bars.remove_task(self._bar_of.pop(name))
         self._update()
 
     def _update(self) -> None:

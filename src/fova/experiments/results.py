@@ -1,17 +1,16 @@
-"""What an experiment found, distilled from its run directories into one small JSON file.
+"""The results of an experiment: a summary of its run directories in one small JSON file.
 
-A result file is what is committed, drawn and tabulated; the run directories may be deleted once it is written. One
-line of it is one run, so that changes can be read as a difference. Figures keep six digits.
+Result files are committed; tables and charts are made from them. The run directories may be deleted once the file
+is written. One line is one run, so that a change reads well as a diff. Figures keep six digits.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
 
 from fova import algorithms
 from fova.errors import FovaError
@@ -25,9 +24,9 @@ from fova.evaluation.metrics import (
 from fova.experiments.specifications import Entry, Measured, PlannedRun, Scale
 from fova.federation.clients import complete
 from fova.machine.files import write_atomically
-from fova.run.checkpoint import checkpoints
 from fova.run.config import Config
 from fova.run.directory import RunDirectory
+from fova.run.records import ClientFacts, Record, RoundRecord, read_record
 from fova.version import __version__
 
 FORMAT = 1
@@ -36,7 +35,7 @@ WINDOWS = 20  # without evaluations, vote shares and distances are means over so
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run. Of the algorithm only what differs from its preset is named."""
+    """One run. Of the algorithm's settings only those that differ from its preset are kept."""
 
     name: str
     case: str
@@ -54,12 +53,12 @@ class RunResult:
     final: Evaluation | None  # None without a task
     votes: dict[str, dict[str, list[float]]]  # round -> client -> shares of local, behaviour, global
     distances: dict[str, dict[str, float]]  # round -> client -> total variation to the global policy
-    bytes_each_way: int | None  # of parameters, for one client in one round; None if no checkpoint was left
+    bytes_each_way: int | None  # of parameters, for one client in one round; None if it was not logged
     gradient_steps: int
     seconds_training: float
     seconds_evaluating: float
     peak_memory_mb: float | None
-    seconds_median_round: float | None = None  # of training; unlike the sum it leaves out compilation
+    seconds_median_round: float | None = None  # of training; unlike the sum, it does not include compilation
 
     @property
     def mode(self) -> str:
@@ -80,7 +79,7 @@ class Results:
 
     name: str
     title: str
-    scale: str  # what it was spent, in words
+    scale: str  # in words
     runs: list[RunResult]
     axis: str | None
     measured: Measured
@@ -116,7 +115,7 @@ class Results:
 
 
 def collect(entry: Entry, scale: Scale, directory: Path) -> Results:
-    """The finished runs of an entry; what is not finished is left out."""
+    """The results of an entry's finished runs; the others are left out."""
     planned = [run for run in entry.runs(scale) if RunDirectory(directory / run.name).is_complete()]
     if not planned:
         raise FovaError(f"{directory} holds no finished run of {entry.name}.")
@@ -124,19 +123,19 @@ def collect(entry: Entry, scale: Scale, directory: Path) -> Results:
         name=entry.name,
         title=entry.title,
         scale=scale.words(),
-        runs=[distil(run, directory / run.name) for run in planned],
+        runs=[summarise_run(run, read_record(directory / run.name)) for run in planned],
         axis=entry.axis,
         measured=entry.measured,
     )
 
 
-def distil(planned: PlannedRun, path: Path) -> RunResult:
-    """What a finished run directory says, in brief."""
-    run, config = RunDirectory.open(path), planned.config
-    entries, timing = run.metrics(), run.timing()
+def summarise_run(planned: PlannedRun, record: Record) -> RunResult:
+    """The result of a finished run."""
+    config = planned.config
     preset, settings = _nearest_preset(config)
-    windows = _windows(entries, config.run.rounds)
-    memory = [line["peak_memory_mb"] for line in timing if "peak_memory_mb" in line]
+    windows = _windows(record)
+    seconds = [line.seconds for line in record.timing]
+    memory = [line.peak_memory_mb for line in record.timing if line.peak_memory_mb is not None]
     return RunResult(
         name=planned.name,
         case=planned.case,
@@ -149,21 +148,21 @@ def distil(planned: PlannedRun, path: Path) -> RunResult:
         run=_not_default(config),
         task=config.task,
         seed=config.run.seed,
-        clients=_clients(config, run.read_json("clients.json")),
-        evaluations=[_evaluation(entry, config) for entry in entries if "server" in entry],
-        final=_final(run.read_json("result.json"), config),
+        clients=_clients(config, record.clients),
+        evaluations=record.evaluations,
+        final=record.final,
         votes=_each_window(windows, vote_shares),
         distances=_each_window(windows, policy_distances),
-        bytes_each_way=_bytes_each_way(run, config),
+        bytes_each_way=_bytes_each_way(record),
         gradient_steps=config.gradient_steps,
-        seconds_training=sum(line["seconds"] for line in timing),
-        seconds_evaluating=sum(line["evaluation"] for line in timing),
-        peak_memory_mb=max(memory) if memory else None,
-        seconds_median_round=float(np.median([line["seconds"] for line in timing])),
+        seconds_training=sum(seconds),
+        seconds_evaluating=sum(line.evaluation for line in record.timing),
+        peak_memory_mb=max(memory, default=None),
+        seconds_median_round=float(np.median(seconds)) if seconds else None,
     )
 
 
-# --- From a run directory ---------------------------------------------------------------------------------
+# --- From a record ---------------------------------------------------------------------------------
 
 
 def _nearest_preset(config: Config) -> tuple[str, dict[str, Any]]:
@@ -186,55 +185,41 @@ def _not_default(config: Config) -> dict[str, Any]:
     return {n: given[n] for n in given if n != "seed" and (n in always or given[n] != stock[n])}
 
 
-def _clients(config: Config, facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    in_turn = ", ".join(config.run.data_sequence)
-    data = {spec.name: in_turn or spec.data for spec in complete(config.clients)}
-    return {name: {"data": data.get(name, name), **about} for name, about in facts.items()}
+def _clients(config: Config, clients: Mapping[str, ClientFacts]) -> dict[str, dict[str, Any]]:
+    sequence = ", ".join(config.run.data_sequence)
+    data = {spec.name: sequence or spec.data for spec in complete(config.clients)}
+    known = {
+        name: {key: value for key, value in vars(facts).items() if value is not None}
+        for name, facts in clients.items()
+    }
+    return {name: {"data": data.get(name, name), **facts} for name, facts in known.items()}
 
 
-def _played(figures: Mapping[str, Any]) -> Played:
-    return Played(figures["return"], figures["return_std"], figures["score"])
+def _windows(record: Record) -> dict[int, list[RoundRecord]]:
+    """The rounds between an evaluation and the one before it, by the last of them.
 
-
-def _evaluation(entry: Mapping[str, Any], config: Config) -> Evaluation:
-    clients = {name: _played(figures) for name, figures in entry.get("client_play", {}).items()}
-    return Evaluation(entry["round"], entry["round"] * config.run.local_steps, _played(entry["server"]), clients)
-
-
-def _final(result: Mapping[str, Any], config: Config) -> Evaluation | None:
-    if "server" not in result:
-        return None
-    clients = {name: figures for name, figures in result.items() if name != "server"}
-    entry = {"round": config.run.rounds, "server": result["server"], "client_play": clients}
-    return _evaluation(entry, config)
-
-
-def _windows(entries: Sequence[Mapping[str, Any]], rounds: int) -> dict[int, list[Mapping[str, Any]]]:
-    """The rounds up to each evaluation since the one before; without evaluations, some even pieces."""
-    ends = [entry["round"] for entry in entries if "server" in entry and entry["round"] > 0]
+    Without evaluations the run is cut into some equal pieces.
+    """
+    rounds = record.run.rounds
+    ends = [evaluation.round for evaluation in record.evaluations if evaluation.round > 0]
     ends = ends or sorted({max(1, round(rounds * i / WINDOWS)) for i in range(1, WINDOWS + 1)})
     return {
-        end: [entry for entry in entries if start < entry["round"] <= end] for start, end in zip([0, *ends], ends)
+        end: [line for line in record.rounds if start < line.number <= end] for start, end in zip([0, *ends], ends)
     }
 
 
 def _each_window(
-    windows: Mapping[int, list[Mapping[str, Any]]], measure: Callable[[list[Mapping[str, Any]]], Mapping[str, Any]]
+    windows: Mapping[int, list[RoundRecord]], measure: Callable[[list[Mapping[str, Any]]], Mapping[str, Any]]
 ) -> dict[str, Any]:
-    measured = {str(end): dict(measure(entries)) for end, entries in windows.items()}
+    measured = {str(end): dict(measure([vars(line) for line in lines])) for end, lines in windows.items()}
     return {end: clients for end, clients in measured.items() if clients}
 
 
-def _bytes_each_way(run: RunDirectory, config: Config) -> int | None:
-    """The size of the broadcast, which is also that of a client's parameters; nothing travels in other modes."""
-    if config.run.mode != "federated":
+def _bytes_each_way(record: Record) -> int | None:
+    """The size of the broadcast. A client's parameters have the same size. Other modes send nothing."""
+    if record.run.mode != "federated":
         return 0
-    found = checkpoints(run.checkpoints)
-    if not found:
-        return None
-    with safe_open(found[-1], framework="numpy") as file:
-        names = [name for name in file.keys() if name.startswith("['broadcast']")]  # noqa: SIM118
-        return sum(file.get_tensor(name).nbytes for name in names)
+    return record.last_round.traffic.down if record.last_round and record.last_round.traffic else None
 
 
 # --- JSON -------------------------------------------------------------------------------------------------

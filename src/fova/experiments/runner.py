@@ -1,10 +1,9 @@
-"""Many runs into one directory, several at a time.
+"""Trains many runs in one directory, several at a time.
 
-Each run is an ordinary run directory, trained by a process of its own with one thread, so that as many runs as
-there are cores share the machine without getting into each other's way, and a run that crashes takes no other with
-it. What is finished is kept, what was interrupted goes on from its last checkpoint, what fails is reported at the
-end: the same call can be made again and again until everything is done. Which runs there are and what they mean
-is not decided here.
+Each run is an ordinary run directory. A process with one thread trains it, so that as many runs as there are cores
+share the machine, and a run that crashes takes no other with it. Finished runs are kept, interrupted ones continue
+from their last checkpoint, and failures are reported at the end. The same call can be repeated until everything is
+done. This module does not know what the runs mean.
 """
 
 import json
@@ -19,18 +18,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 from fova.errors import FovaError
-from fova.experiments.display import Display
-from fova.machine.interrupts import Interrupted
+from fova.experiments.display import Display, RunSize
+from fova.progress import Event, Failed, Finished, Status, from_json
 from fova.run.config import Config, load_config
 from fova.run.directory import RunDirectory
+from fova.machine.interrupts import Interrupted
 
-LOGS = "logs"  # what workers wrote to standard error, in the runs' directory
+LOGS = "logs"  # folder of the workers' standard error, in the directory of the runs
 
 Named = tuple[str, Config]
-Standing = Literal["to do", "to resume", "finished"]
+RunState = Literal["to do", "to resume", "finished"]
+Events = queue.Queue[tuple[str, Event | None]]  # by run; None when its process has ended
 
 
 @dataclass
@@ -41,17 +42,17 @@ class Outcome:
     failures: dict[str, str] = field(default_factory=dict)  # name -> message
 
     def raise_failures(self) -> None:
-        """Tell of all runs that failed, if any did."""
+        """Raise one error that names all runs that failed, if any did."""
         if self.failures:
-            told = "\n".join(f"  {name}: {message}" for name, message in self.failures.items())
+            listed = "\n".join(f"  {name}: {message}" for name, message in self.failures.items())
             raise FovaError(
-                f"{len(self.failures)} runs failed, {len(self.finished)} are finished:\n{told}\n"
+                f"{len(self.failures)} runs failed, {len(self.finished)} are finished:\n{listed}\n"
                 "Give the same command again to try those once more; what is finished is kept."
             )
 
 
 def one_thread() -> dict[str, str]:
-    """The environment of a process that shall keep to one thread, whatever it is that would start more."""
+    """The environment of a process that uses one thread."""
     return os.environ | {
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip(),
         "NPROC": "1",  # the size of XLA's pool of threads
@@ -61,12 +62,12 @@ def one_thread() -> dict[str, str]:
     }
 
 
-def standing(directory: Path, runs: Sequence[Named]) -> dict[str, Standing]:
-    """What is there of each run already; an error if it is a run of something else."""
-    return {name: _standing(directory / name, config) for name, config in runs}
+def run_states(directory: Path, runs: Sequence[Named]) -> dict[str, RunState]:
+    """The state of each run; an error if a directory holds a run of another configuration."""
+    return {name: _state(directory / name, config) for name, config in runs}
 
 
-def _standing(path: Path, config: Config) -> Standing:
+def _state(path: Path, config: Config) -> RunState:
     if not (path / "config.toml").is_file():
         return "to do"
     if load_config(path / "config.toml") != config:
@@ -78,19 +79,19 @@ def _standing(path: Path, config: Config) -> Standing:
 
 
 def run_all(runs: Sequence[Named], directory: Path, jobs: int, display: Display) -> Outcome:
-    """Train what is not finished yet, `jobs` runs at a time. Others go on when one fails."""
+    """Train the runs that are not finished, `jobs` at a time. The others go on when one fails."""
     if jobs < 1:
         raise FovaError(f"jobs is {jobs}, but must be at least 1: how many runs are trained at the same time.")
-    there = standing(directory, runs)
+    states = run_states(directory, runs)
     directory.mkdir(parents=True, exist_ok=True)
     with RunDirectory(directory).lock(), tempfile.TemporaryDirectory() as orders:
-        return _Runner(runs, there, directory, Path(orders), display).go(jobs)
+        return _Runner(runs, states, directory, Path(orders), display).go(jobs)
 
 
 class _Worker:
-    """A process that trains one run; everything it tells arrives in the runner's queue, its end as (name, None)."""
+    """A process that trains one run. Its events arrive in the runner's queue, the end of the process as None."""
 
-    def __init__(self, name: str, config: Config, directory: Path, orders: Path, told: "queue.Queue[Any]") -> None:
+    def __init__(self, name: str, config: Config, directory: Path, orders: Path, events: Events) -> None:
         order = orders / f"{name}.toml"
         order.write_text(config.to_toml(), encoding="utf-8")
         self.log = directory / LOGS / f"{name}.log"
@@ -105,22 +106,22 @@ class _Worker:
                 env=one_thread(),
                 start_new_session=True,  # Ctrl-C reaches the runner alone, which passes it on once
             )
-        self.message = ""  # what it said when it failed
-        threading.Thread(target=self._listen, args=(name, self.process.stdout, told), daemon=True).start()
+        self.last: Finished | Failed = Finished()  # the last event about the end of the run
+        threading.Thread(target=self._listen, args=(name, self.process.stdout, events), daemon=True).start()
 
     @staticmethod
-    def _listen(name: str, lines: IO[str], told: "queue.Queue[Any]") -> None:
+    def _listen(name: str, lines: IO[str], events: Events) -> None:
         try:
             for line in lines:
-                if line.startswith('["'):  # not every library keeps standard output to itself
-                    told.put((name, json.loads(line)))
+                with suppress(ValueError):  # libraries may write to standard output, too
+                    events.put((name, from_json(json.loads(line))))
         finally:
-            told.put((name, None))
+            events.put((name, None))
 
-    def why(self) -> str:
-        """What went wrong, in its own words or the last ones of its log."""
-        if self.message:
-            return self.message
+    def reason(self) -> str:
+        """Why the run failed: the worker's message, or the last line of its log."""
+        if isinstance(self.last, Failed):
+            return self.last.text
         lines = self.log.read_text(errors="replace").strip().splitlines()
         ended = f"ended with code {self.process.returncode}"
         return f"{lines[-1] if lines else ended} (more in {self.log})"
@@ -128,22 +129,22 @@ class _Worker:
 
 class _Runner:
     def __init__(
-        self, runs: Sequence[Named], there: dict[str, Standing], directory: Path, orders: Path, display: Display
+        self, runs: Sequence[Named], states: dict[str, RunState], directory: Path, orders: Path, display: Display
     ) -> None:
         self.directory, self.orders, self.display = directory, orders, display
-        self.waiting = [(name, config) for name, config in runs if there[name] != "finished"]
-        self.outcome = Outcome([name for name, _ in runs if there[name] == "finished"])
+        self.waiting = [(name, config) for name, config in runs if states[name] != "finished"]
+        self.outcome = Outcome([name for name, _ in runs if states[name] == "finished"])
         self.workers: dict[str, _Worker] = {}
-        self.told: queue.Queue[Any] = queue.Queue()
+        self.events: Events = queue.Queue()
         self.stopping = False
-        display.begin({name: (config.gradient_steps, config.run.rounds) for name, config in runs}, there)
+        display.begin({name: RunSize(config.gradient_steps, config.run.rounds) for name, config in runs}, states)
 
     def go(self, jobs: int) -> Outcome:
         try:
             while self.waiting or self.workers:
                 while self.waiting and len(self.workers) < jobs:
                     self._start(*self.waiting.pop(0))
-                self._hear(*self.told.get())
+                self._receive(*self.events.get())
         except KeyboardInterrupt:
             self._stop()
             raise Interrupted(
@@ -157,33 +158,27 @@ class _Runner:
         return self.outcome
 
     def _start(self, name: str, config: Config) -> None:
-        self.workers[name] = _Worker(name, config, self.directory, self.orders, self.told)
-        self.display.started(name)
+        self.workers[name] = _Worker(name, config, self.directory, self.orders, self.events)
+        self.display(name, Status("starting"))
 
-    def _hear(self, name: str, event: list[Any] | None) -> None:
+    def _receive(self, name: str, event: Event | None) -> None:
         match event:
             case None:
                 self._ended(name)
-            case ["round", int(number)]:
-                self.display.round(name, number)
-            case ["status", str(words)]:
-                self.display.status(name, words)
-            case ["note", str(words)]:
-                self.display.note(name, words)
-            case ["finished", played]:
-                self.display.played(name, played)
-            case ["failed", str(message)]:
-                self.workers[name].message = message
+            case Finished() | Failed():  # shown when the process has ended: it may still crash
+                self.workers[name].last = event
+            case _:
+                self.display(name, event)
 
     def _ended(self, name: str) -> None:
         worker = self.workers.pop(name)
         if worker.process.wait() == 0:
             self.outcome.finished.append(name)
             worker.log.unlink()
-            self.display.finished(name)
+            self.display(name, worker.last)
         elif not self.stopping:
-            self.outcome.failures[name] = worker.why()
-            self.display.failed(name, self.outcome.failures[name])
+            self.outcome.failures[name] = worker.reason()
+            self.display(name, Failed(self.outcome.failures[name]))
 
     def _stop(self) -> None:
         """Let every worker end its round and save; a second Ctrl-C does not wait for that."""
@@ -193,4 +188,4 @@ class _Runner:
             worker.process.send_signal(signal.SIGTERM)
         with suppress(KeyboardInterrupt):
             while self.workers:
-                self._hear(*self.told.get())
+                self._receive(*self.events.get())

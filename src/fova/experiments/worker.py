@@ -1,7 +1,7 @@
 """One run in a process of its own: `python -m fova.experiments.worker RUN_DIRECTORY CONFIG_FILE`.
 
-The runner starts it and is told what happens as lines of JSON on standard output. The runner keeps standard input
-open for as long as it lives: when the runner ends, however it ends, so does the worker.
+The worker reports progress events to the runner as lines of JSON on standard output. The runner keeps the worker's
+standard input open for as long as it lives. When the runner ends, for whatever reason, so does the worker.
 """
 
 import json
@@ -9,49 +9,34 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from fova.errors import FovaError
+from fova.progress import Event, Failed, Finished, Progress, to_json
 from fova.run import training
 from fova.run.config import load_config
-from fova.run.directory import RunDirectory
 
 
-class Told:
-    """Progress, told to the runner."""
+class Pipe(Progress):
+    """Writes events to standard output."""
 
-    def status(self, message: str) -> None:
-        tell("status", message)
-
-    def note(self, message: str) -> None:
-        tell("note", message)
-
-    def start(self, first: int, rounds: int) -> None:
-        tell("round", first)
-
-    def round(self, entry: dict[str, Any]) -> None:
-        tell("round", entry["round"])
-
-    def finish(self) -> None:
-        pass
-
-
-def tell(event: str, content: Any) -> None:
-    print(json.dumps([event, content]), flush=True)
+    def handle(self, event: Event) -> None:
+        print(json.dumps(to_json(event)), flush=True)
 
 
 def main(directory: Path, config_file: Path) -> None:
     """Train the run, from its start or from where it stopped."""
     threading.Thread(target=_end_with_the_runner, daemon=True).start()
+    progress = Pipe()
     try:
         if (directory / "config.toml").is_file():
-            training.resume(directory, Told())
+            result = training.resume(directory, progress)
         else:
-            training.start(load_config(config_file), directory, Told())
+            result = training.start(load_config(config_file), directory, progress)
     except FovaError as error:
-        tell("failed", str(error))
+        progress(Failed(str(error)))
         sys.exit(1)
-    tell("finished", RunDirectory(directory).read_json("result.json").get("server"))
+    progress(Finished(result.server.to_json() if result.server else None))
 
 
 def _end_with_the_runner() -> NoReturn:

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fova.errors import FovaError
-from fova.evaluation.statistics import bootstrap_mean
 from fova.experiments.results import Results, RunResult
 from fova.reports import svg
 from fova.reports.markup import Markup, element
 from fova.reports.palette import SERIES, css
+from fova.reports.series import mean_curve
 
 COLUMNS = 3
 TITLE, GAP, LEGEND_ROW = 26, 10, 24
@@ -82,12 +82,10 @@ def _panel(results: Results, case: str, styles: Mapping[str, Style], place: tupl
 
 
 def _line(label: str, runs: list[RunResult], colour: str, dashes: Sequence[float]) -> svg.Line:
-    """Only moments at which every seed was played: the mean never jumps because a seed is missing."""
-    per_seed = [{moment.steps: moment.server.figure for moment in run.evaluations} for run in runs]
-    steps = sorted(set.intersection(*(set(values) for values in per_seed)))
-    intervals = [bootstrap_mean([values[step] for values in per_seed]) for step in steps]
-    low, high = ([i.low for i in intervals], [i.high for i in intervals]) if len(runs) > 1 else (None, None)
-    return svg.Line(label, steps, [i.value for i in intervals], colour, low, high, dashes)
+    curve = mean_curve(label, [{played.steps: played.server.figure for played in run.evaluations} for run in runs])
+    if curve is None:
+        raise FovaError(f"The runs of {label} share no evaluation: there is no curve to draw.")
+    return svg.Line(label, curve.steps, curve.mean, colour, curve.low, curve.high, dashes)
 
 
 def _legend(results: Results, styles: Mapping[str, Style], width: float) -> tuple[list[Markup], float]:

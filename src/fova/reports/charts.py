@@ -1,6 +1,6 @@
 """The charts of the report: each a figure with its legend, its caption, and its numbers in a table that unfolds.
 
-Which numbers are shown is said in `series.py`, how marks are drawn in `svg.py`; here the two meet.
+`series.py` computes the numbers and `svg.py` draws the marks.
 """
 
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ from itertools import cycle
 import numpy as np
 
 from fova.reports import svg
+from fova.reports.groups import Group
 from fova.reports.markup import Markup, element, join
-from fova.reports.palette import DATA, OWN, SERIES, SERVER, VOTER_WORDS, VOTERS
-from fova.reports.records import Group
+from fova.reports.palette import CLIENT, DATA, SERIES, SERVER, VOTER_WORDS, VOTERS
 from fova.reports.series import (
     STEPS,
+    ClientReturns,
     Curve,
-    Standing,
     Votes,
     client_curves,
+    client_returns,
     data_returns,
     learning_curve,
     mean_client_curve,
-    standings,
 )
 from fova.reports.story import number, vote_in_words
 
@@ -81,8 +81,8 @@ def _data_levels(groups: Sequence[Group]) -> list[svg.Level]:
 
 
 def server_against_clients(group: Group) -> Markup | None:
-    """What every client's data earned, what its own policy earns, and where the server's stands."""
-    known = [row for row in standings(group) if row.data is not None or row.own is not None]
+    """The return in every client's data and of its policy, and the server's policy between them."""
+    known = [row for row in client_returns(group) if row.data is not None or row.policy is not None]
     rows = known[:MOST_DOTS]
     if not rows:
         return None
@@ -90,8 +90,8 @@ def server_against_clients(group: Group) -> Markup | None:
     keys = []
     if any(row.data is not None for row in rows):
         keys.append(svg.Key("return of a client's data", DATA, "diamond"))
-    if any(row.own is not None for row in rows):
-        keys.append(svg.Key("its own policy at the end", OWN, "circle"))
+    if any(row.policy is not None for row in rows):
+        keys.append(svg.Key("its own policy at the end", CLIENT, "circle"))
     if server is not None:
         keys.append(svg.Key("the server's policy", SERVER))
     left_out = len(known) - len(rows)
@@ -100,8 +100,8 @@ def server_against_clients(group: Group) -> Markup | None:
         title,
         svg.dot_chart(
             title,
-            _spoken(rows, server),
-            [svg.Dots(row.client, row.data, row.own) for row in rows],
+            _in_words(rows, server),
+            [svg.Dots(row.client, row.data, row.policy) for row in rows],
             server,
             "return",
         ),
@@ -111,11 +111,11 @@ def server_against_clients(group: Group) -> Markup | None:
     )
 
 
-def _spoken(rows: Sequence[Standing], server: float | None) -> str:
+def _in_words(rows: Sequence[ClientReturns], server: float | None) -> str:
     words = [f"The server's policy earns {number(server)}."] if server is not None else []
     for row in rows:
-        told = {"its data": row.data, "its own policy": row.own}
-        known = ", ".join(f"{what} {number(value)}" for what, value in told.items() if value is not None)
+        returns = {"its data": row.data, "its own policy": row.policy}
+        known = ", ".join(f"{what} {number(value)}" for what, value in returns.items() if value is not None)
         words.append(f"{row.client}: {known}.")
     return " ".join(words)
 
@@ -126,8 +126,8 @@ def clients_over_training(group: Group) -> Markup | None:
     if server is None or mean is None or group.mode != "federated":
         return None
     lines = [
-        *(svg.Line(curve.label, curve.steps, curve.mean, OWN, faint=True) for curve in clients),
-        svg.Line(mean.label, mean.steps, mean.mean, OWN, mean.low, mean.high, (7, 3)),
+        *(svg.Line(curve.label, curve.steps, curve.mean, CLIENT, faint=True) for curve in clients),
+        svg.Line(mean.label, mean.steps, mean.mean, CLIENT, mean.low, mean.high, (7, 3)),
         svg.Line("the server's policy", server.steps, server.mean, SERVER, server.low, server.high),
     ]
     title = "Server against clients, over training"
@@ -140,8 +140,8 @@ def clients_over_training(group: Group) -> Markup | None:
         svg.line_chart(title, words, lines, [], STEPS, "return"),
         [
             svg.Key("the server's policy", SERVER),
-            svg.Key(mean.label, OWN, dashes=(7, 3)),
-            svg.Key("each client's own policy (thin)", OWN),
+            svg.Key(mean.label, CLIENT, dashes=(7, 3)),
+            svg.Key("each client's own policy (thin)", CLIENT),
         ],
         words,
         _curve_table([("the server's policy", server), *((curve.label, curve) for curve in (mean, *clients))]),

@@ -17,17 +17,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fova.errors import FovaError, unknown
-from fova.reports.palette import DATA, NAMES, OWN, SERIES, SERVER, VOTER_WORDS, VOTERS
-from fova.reports.records import Group, comparable
+from fova.reports.groups import Group, comparable
+from fova.reports.palette import CLIENT, DATA, NAMES, SERIES, SERVER, VOTER_WORDS, VOTERS
 from fova.reports.series import (
     STEPS,
     Curve,
     Votes,
     client_curves,
+    client_returns,
     data_returns,
     learning_curve,
     mean_client_curve,
-    standings,
     votes,
 )
 
@@ -78,8 +78,8 @@ def _pictures(groups: Sequence[Group]) -> dict[str, Callable[[], Figure]]:
         ending = f"-{i}-{group.algorithm}" if len(groups) > 1 else ""
         if mean_client_curve(group) is not None:
             pictures[f"server-and-clients-over-training{ending}"] = partial(training_figure, group)
-        if any(row.data is not None or row.own is not None for row in standings(group)):
-            pictures[f"server-and-clients{ending}"] = partial(standing_figure, group)
+        if any(row.data is not None or row.policy is not None for row in client_returns(group)):
+            pictures[f"server-and-clients{ending}"] = partial(returns_figure, group)
         if votes(group):
             pictures[f"votes{ending}"] = partial(vote_figure, votes(group))
     return pictures
@@ -108,14 +108,14 @@ def learning_figure(groups: Sequence[Group]) -> Figure:
 
 
 def training_figure(group: Group) -> Figure:
-    """The server's policy, every client's own, and their mean along training."""
+    """The server's policy, every client's policy and the mean of these along training."""
     figure = Figure(figsize=(PAPER_WIDTH, 3.4), layout="constrained")
     axes = figure.subplots()
     for curve in client_curves(group):
-        axes.plot(curve.steps, curve.mean, color=NAMES[OWN], linewidth=0.7, alpha=0.5)
+        axes.plot(curve.steps, curve.mean, color=NAMES[CLIENT], linewidth=0.7, alpha=0.5)
     server, mean = learning_curve(group), mean_client_curve(group)
     if mean is not None:
-        _draw_curve(axes, mean, OWN, (7, 3), mean.label)
+        _draw_curve(axes, mean, CLIENT, (7, 3), mean.label)
     if server is not None:
         _draw_curve(axes, server, SERVER, (), "the server's policy")
     axes.set(xlabel=STEPS, ylabel="return", title=_title([group]))
@@ -123,9 +123,9 @@ def training_figure(group: Group) -> Figure:
     return figure
 
 
-def standing_figure(group: Group) -> Figure:
-    """Every client's data and own policy at the end, and the server's policy as a line through all."""
-    rows = standings(group)
+def returns_figure(group: Group) -> Figure:
+    """Every client's data and policy at the end, and the server's policy as a line through all."""
+    rows = client_returns(group)
     figure = Figure(figsize=(PAPER_WIDTH, 1.2 + 0.34 * len(rows)), layout="constrained")
     axes = figure.subplots()
     mark: dict[str, Any] = {
@@ -136,7 +136,7 @@ def standing_figure(group: Group) -> Figure:
     }
     for what, form, colour, shift, label in (
         ("data", "D", DATA, -0.13, "a client's data"),
-        ("own", "o", OWN, 0.13, "its own policy at the end"),
+        ("policy", "o", CLIENT, 0.13, "its own policy at the end"),
     ):
         known = [(getattr(row, what), i + shift) for i, row in enumerate(rows) if getattr(row, what) is not None]
         if known:

@@ -15,12 +15,13 @@ import numpy as np
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
 from fova.reports import charts, palette, story
+from fova.reports.groups import Group, comparable, read_groups
 from fova.reports.markup import Markup, element
-from fova.reports.records import Group, Record, comparable, read_groups
 from fova.reports.reproduce import config_command, train_command
 from fova.reports.scenes import Scene, scene
-from fova.reports.series import server_shares, votes
+from fova.reports.series import client_returns, final_client_returns, votes
 from fova.run.config import load_config
+from fova.run.records import Record
 from fova.tasks import registry
 from fova.version import __version__
 
@@ -177,20 +178,20 @@ _RUN_COLUMNS = (
 
 
 def _run_row(group: Group, record: Record) -> list[Cell]:
-    own = list(record.client_returns.values())
-    mean_client = float(np.mean(own)) if own else None
-    final = record.final_return
-    difference = final - mean_client if final is not None and mean_client is not None else None
+    clients = list(final_client_returns(record).values())
+    mean_client = float(np.mean(clients)) if clients else None
+    final = record.final.server if record.final else None
+    difference = final.mean_return - mean_client if final is not None and mean_client is not None else None
     return [
         Cell(record.directory.name, record.directory.name),
         Cell(group.label, group.label),
         Cell(str(record.seed), record.seed),
-        _number(final),
-        _number(record.result.get("server", {}).get("score")),
-        _number(max(record.evaluations.values(), default=None)),
+        _number(final.mean_return if final else None),
+        _number(final.score if final else None),
+        _number(max((played.server.mean_return for played in record.evaluations), default=None)),
         _number(mean_client),
         _number(difference),
-        _number(min(own, default=None)),
+        _number(min(clients, default=None)),
         Cell(f"{record.rounds_done} of {record.run.rounds}", record.rounds_done),
     ]
 
@@ -205,22 +206,22 @@ _CLIENT_COLUMNS = (
 
 def _clients(group: Group) -> Markup:
     """Every client's data, what became of it, and its votes; columns without any figure are left out."""
-    shares = server_shares(group.first) or {}
+    shares = group.first.server_weights or {}
     vote_shares = {client.client: client for client in votes(group)}
     rows = []
-    for standing in charts.standings(group):
-        facts, client = group.first.clients[standing.client], vote_shares.get(standing.client)
-        counts = (facts.get(name) for name in ("rows", "episodes", "counted", "rejected", "missing"))
+    for returns in client_returns(group):
+        facts, client = group.first.clients[returns.client], vote_shares.get(returns.client)
+        counts = (facts.rows, facts.episodes, facts.counted, facts.rejected, facts.missing)
         rows.append(
             [
-                Cell(standing.client, standing.client),
+                Cell(returns.client, returns.client),
                 *(_number(count, "{:,}") for count in counts),
-                _number(standing.data),
-                _number(_score(group, standing.data)),
-                _number(standing.own),
+                _number(returns.data),
+                _number(_score(group, returns.data)),
+                _number(returns.policy),
                 *(_percent(client.late(voter) if client else None) for voter in ("behaviour", "local", "global")),
-                _number(_last_distance(group, standing.client), "{:.2f}"),
-                _percent(shares.get(standing.client)),
+                _number(_last_distance(group, returns.client), "{:.2f}"),
+                _percent(shares.get(returns.client)),
             ]
         )
     filled = [i for i in range(len(_CLIENT_COLUMNS)) if any(row[i].value is not None for row in rows)]
@@ -240,7 +241,7 @@ def _score(group: Group, value: float | None) -> float | None:
 
 
 def _last_distance(group: Group, client: str) -> float | None:
-    last = [record.metrics[-1].get("clients", {}).get(client, {}) for record in group.records if record.metrics]
+    last = [record.last_round.clients.get(client, {}) for record in group.records if record.last_round]
     distances = [metrics["policy_distance"] for metrics in last if "policy_distance" in metrics]
     return float(np.mean(distances)) if distances else None
 
@@ -273,7 +274,6 @@ def _percent(share: float | None) -> Cell:
 def _run_again(group: Group) -> Markup:
     """The exact command, the same from the configuration, and the whole of that to look at."""
     record = group.first
-    text = (record.directory / "config.toml").read_text()
     others = ", ".join(f"--seed {seed}" for seed in group.seeds[1:])
     seeds = f"That is seed {record.seed}. The other runs of this setting add {others}." if others else ""
     return element(
@@ -284,12 +284,14 @@ def _run_again(group: Group) -> Markup:
             "p",
             "From its configuration, which also fixes what defaults may become in later versions:",
         ),
-        element("pre", element("code", config_command(record.directory)), class_="command"),
+        element("pre", element("code", config_command(record)), class_="command"),
         element("p", seeds) if seeds else "",
         element(
             "details",
             element("summary", "The whole configuration"),
-            element("pre", element("code", text), tabindex="0", role="group", aria_label="configuration"),
+            element(
+                "pre", element("code", record.config_text), tabindex="0", role="group", aria_label="configuration"
+            ),
         ),
     )
 

@@ -18,8 +18,8 @@ NAMES = {
     "grey": GREY,
 }
 
-OWN, DATA, SERVER = "blue", "orange", "green"
-VOTERS = {"local": OWN, "behaviour": DATA, "global": SERVER}
+CLIENT, DATA, SERVER = "blue", "orange", "green"
+VOTERS = {"local": CLIENT, "behaviour": DATA, "global": SERVER}
 VOTER_WORDS = {"local": "its own policy", "behaviour": "its data", "global": "the global policy"}
 
 # For several settings in one chart, in this order: (colour, dashes as lengths of strokes and gaps).

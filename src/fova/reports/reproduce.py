@@ -7,11 +7,11 @@ Flags are written only where a setting differs from its default, so the command 
 import os
 import shlex
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from fova import algorithms
 from fova.run.config import Config, RunConfig
+from fova.run.records import Record
 
 
 def train_command(config: Config) -> str | None:
@@ -39,10 +39,10 @@ def _from_here(name: str) -> str:
     return os.path.relpath(name) if os.path.isabs(name) else name
 
 
-def config_command(directory: Path) -> str:
-    """The same run again from its configuration file; a federation over a network starts with its server."""
-    command = "server" if (directory / "server.json").is_file() else "train"
-    return f"fova {command} --config {shlex.quote(str(directory / 'config.toml'))}"
+def config_command(record: Record) -> str:
+    """The command that runs the configuration file again; a federation over a network starts with its server."""
+    command = "server" if record.over_network else "train"
+    return f"fova {command} --config {shlex.quote(str(record.directory / 'config.toml'))}"
 
 
 def _changed(settings: Any, defaults: Any) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from fova.evaluation.rollouts import play
 from fova.federation.clients import Federation
 from fova.policy import load_policy
 from fova.reports.film import NoRenderer, film, strip_figure
+from fova.reports.groups import Group
 from fova.reports.maze import Panel, panels_figure
-from fova.reports.records import Group, Record
+from fova.run.records import Record
 from fova.tasks import registry
 from fova.tasks.locomotion import LOCOMOTION_TASKS
 from fova.tasks.maze2d import MAZE_TASKS
@@ -83,7 +84,10 @@ def _data_panels(run: Record, task: Task) -> list[Panel]:
     if run.run.data_sequence:
         raise FovaError("it was replaced along the way.")
     federation = Federation.build(run.config.clients, task, run.seed)
-    best_first = sorted(run.behaviour, key=lambda name: -run.behaviour[name])
+    returns = run.behaviour_returns
+    if not returns:
+        raise FovaError("its returns are not known.")
+    best_first = sorted(returns, key=lambda name: -returns[name])
     ends = dict.fromkeys((best_first[0], best_first[-1]))
     return [(f"Data of {client}", episodes_of(federation.clients[client])) for client in ends]
 

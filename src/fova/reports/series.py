@@ -1,29 +1,29 @@
-"""The numbers behind the pictures, for the page and the static plots alike. Runs in, plain lists out.
+"""The numbers behind the charts of the page and of the static plots. Runs in, plain lists out.
 
-Along training, the horizontal axis is the gradient steps that every client has taken, so that runs with rounds of
-different lengths can share a chart.
+The horizontal axis of a curve is the number of gradient steps that every client has taken. Runs with rounds of
+different lengths can therefore share a chart.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fova.evaluation.metrics import Evaluation, mean_client
 from fova.evaluation.statistics import bootstrap_mean
+from fova.reports.groups import Group
 from fova.reports.palette import VOTERS
-from fova.reports.records import Group, Record
+from fova.run.records import Record
 
 STEPS = "gradient steps of each client"
-MOST_POINTS = 100  # of a curve; longer ones are averaged piece by piece
-VALUE_RATE = 0.1  # of `--aggregation value`
+MOST_POINTS = 100  # of a vote chart; the rounds of longer runs are averaged piece by piece
 LATE = 5  # the "last rounds" of a run are its last fifth
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Something measured along training: mean over seeds, with the interval's ends where there are several."""
+    """A measure along training: its mean over seeds, with an interval where there are several seeds."""
 
     label: str
     steps: list[float]
@@ -34,7 +34,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Votes:
-    """Who won the vote at one client: for each candidate its share of the votes, which add up to 1."""
+    """The vote at one client: each candidate's share of the votes. The shares add up to 1."""
 
     client: str
     steps: list[float]
@@ -55,74 +55,76 @@ class Votes:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How a client stands: what its data earned and what its own policy earns at the end, means over seeds.
+class ClientReturns:
+    """The return in a client's data and of its policy at the end, means over seeds.
 
-    Over a network, a client tells neither.
+    Over a network neither is known.
     """
 
     client: str
     data: float | None
-    own: float | None
+    policy: float | None
 
 
 # --- Returns ---
 
 
+def mean_curve(label: str, per_seed: Sequence[Mapping[int, float]]) -> Curve | None:
+    """The mean over seeds of values by gradient steps, at the steps that all seeds have; None if there are none."""
+    steps = sorted(set.intersection(*(set(values) for values in per_seed)))
+    if not steps:
+        return None
+    intervals = [bootstrap_mean([values[step] for values in per_seed]) for step in steps]
+    mean = [interval.value for interval in intervals]
+    if len(per_seed) < 2:
+        return Curve(label, list(map(float, steps)), mean)
+    low, high = [interval.low for interval in intervals], [interval.high for interval in intervals]
+    return Curve(label, list(map(float, steps)), mean, low, high)
+
+
 def learning_curve(group: Group) -> Curve | None:
-    """The server's return at every evaluation that all seeds have had; None where nothing was played."""
-    return _curve(group.label, group.records, [record.evaluations for record in group.records])
+    """The server's return at every evaluation that all seeds have; None where no policy was played."""
+    return mean_curve(group.label, [{e.steps: e.server.mean_return for e in seed} for seed in _evaluations(group)])
 
 
 def client_curves(group: Group) -> list[Curve]:
-    """Each client's own policy along training, where it was played (`--evaluate-clients`)."""
-
-    def returns(record: Record, client: str) -> dict[int, float]:
-        played = ((entry["round"], entry.get("client_play", {})) for entry in record.metrics)
-        return {number: clients[client]["return"] for number, clients in played if client in clients}
-
-    curves = (
-        _curve(client, group.records, [returns(record, client) for record in group.records])
-        for client in group.client_names
-    )
+    """The return of each client's policy along training, where it was played (`--evaluate-clients`)."""
+    curves = []
+    for client in group.client_names:
+        per_seed = [
+            {e.steps: e.clients[client].mean_return for e in seed if client in e.clients}
+            for seed in _evaluations(group)
+        ]
+        curves.append(mean_curve(client, per_seed))
     return [curve for curve in curves if curve is not None]
 
 
 def mean_client_curve(group: Group) -> Curve | None:
-    """The mean over clients of their own policies' returns along training, where they were played."""
-
-    def means(record: Record) -> dict[int, float]:
-        played = ((entry["round"], entry.get("client_play")) for entry in record.metrics)
-        return {n: float(np.mean([c["return"] for c in clients.values()])) for n, clients in played if clients}
-
-    return _curve("mean of the clients' own policies", group.records, [means(record) for record in group.records])
+    """The mean return of the clients' policies along training, where they were played."""
+    per_seed = [{e.steps: mean_client(e.clients) for e in seed if e.clients} for seed in _evaluations(group)]
+    return mean_curve("mean of the clients' own policies", per_seed)
 
 
-def standings(group: Group) -> list[Standing]:
-    """Every client's data and own policy at the end."""
-    found = []
-    for client in group.client_names:
-        data = [record.behaviour[client] for record in group.records if client in record.behaviour]
-        own = [record.client_returns[client] for record in group.records if client in record.client_returns]
-        found.append(Standing(client, _mean(data), _mean(own)))
-    return found
+def client_returns(group: Group) -> list[ClientReturns]:
+    """For every client the return in its data, and of its policy at the end."""
+    data = group.client_means(lambda record: record.behaviour_returns)
+    policies = group.client_means(final_client_returns)
+    return [ClientReturns(client, data.get(client), policies.get(client)) for client in group.client_names]
+
+
+def final_client_returns(record: Record) -> dict[str, float]:
+    """By client, the return of its policy at the end; empty where none was played."""
+    played = record.final.clients if record.final else {}
+    return {client: policy.mean_return for client, policy in played.items()}
 
 
 def data_returns(group: Group) -> list[float]:
-    """What the clients' data earned, of those that told it."""
-    return [standing.data for standing in standings(group) if standing.data is not None]
+    """The returns in the clients' data, where they are known."""
+    return [returns.data for returns in client_returns(group) if returns.data is not None]
 
 
-def _curve(label: str, records: Sequence[Record], per_seed: Sequence[dict[int, float]]) -> Curve | None:
-    rounds = sorted(set.intersection(*(set(values) for values in per_seed)))
-    if not rounds:
-        return None
-    intervals = [bootstrap_mean([values[number] for values in per_seed]) for number in rounds]
-    steps = [float(number * records[0].run.local_steps) for number in rounds]
-    mean = [interval.value for interval in intervals]
-    if len(per_seed) < 2:
-        return Curve(label, steps, mean)
-    return Curve(label, steps, mean, [i.low for i in intervals], [i.high for i in intervals])
+def _evaluations(group: Group) -> list[list[Evaluation]]:
+    return [record.evaluations for record in group.records]
 
 
 # --- Votes ---
@@ -130,7 +132,7 @@ def _curve(label: str, records: Sequence[Record], per_seed: Sequence[dict[int, f
 
 def votes(group: Group) -> list[Votes]:
     """Every client's vote shares, means over seeds; empty for algorithms without a vote."""
-    logged = (name for record in group.records for entry in record.metrics for name in entry.get("clients", {}))
+    logged = (name for record in group.records for line in record.rounds for name in line.clients)
     return [found for client in dict.fromkeys(logged) if (found := _votes_at(group, client)) is not None]
 
 
@@ -138,10 +140,10 @@ def _votes_at(group: Group, client: str) -> Votes | None:
     names = [*(f"vote_{voter}" for voter in VOTERS), "weight"]
     by_round: dict[int, list[list[float]]] = {}
     for record in group.records:
-        for entry in record.metrics:
-            values = entry.get("clients", {}).get(client, {})
-            if f"vote_{next(iter(VOTERS))}" in values:
-                by_round.setdefault(entry["round"], []).append([values.get(name, math.nan) for name in names])
+        for line in record.rounds:
+            metrics = line.clients.get(client, {})
+            if names[0] in metrics:
+                by_round.setdefault(line.number, []).append([metrics.get(name, math.nan) for name in names])
     if not by_round:
         return None
     rounds = sorted(by_round)
@@ -155,33 +157,6 @@ def _votes_at(group: Group, client: str) -> Votes | None:
         {voter: columns[i].tolist() for i, voter in enumerate(VOTERS)},
         [] if np.isnan(columns[-1]).any() else columns[-1].tolist(),
     )
-
-
-# --- What the server made of the clients ---
-
-
-def server_shares(record: Record) -> dict[str, float] | None:
-    """How much each client counted at the server in the last round; None where the log does not tell."""
-    clients = record.metrics[-1].get("clients", {}) if record.metrics else {}
-    if record.run.mode != "federated" or not clients:
-        return None
-
-    def logged(name: str) -> NDArray[np.float64]:
-        return np.array([client.get(name, math.nan) for client in clients.values()], np.float64)
-
-    by_the_algorithm = logged("log_weight")
-    if np.isnan(by_the_algorithm).any():  # not logged by most: then only a rate on the value says more than "alike"
-        by_the_algorithm = (record.config.settings.get("value_weight") or math.nan) * logged("value")
-    rules = {"algorithm": by_the_algorithm, "value": VALUE_RATE * logged("value"), "size": np.log(logged("rows"))}
-    log_weights = rules.get(record.run.aggregation)
-    if log_weights is None or np.isnan(log_weights).any():
-        return None
-    weights = np.exp(log_weights - log_weights.max())
-    return dict(zip(clients, (weights / weights.sum()).tolist()))
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
 
 
 def _late_mean(values: Sequence[float]) -> float:

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from fova.data.fields import counted
+from fova.evaluation.metrics import best_of_training
 from fova.evaluation.statistics import bootstrap_mean
 from fova.federation.clients import complete
+from fova.reports.groups import Group
 from fova.reports.palette import VOTER_WORDS
-from fova.reports.records import Group
-from fova.reports.series import Votes, server_shares
+from fova.reports.series import Votes, final_client_returns
 
 # Shares nearer to one another than this are called level.
 NOTICEABLE = 0.05
@@ -106,10 +107,11 @@ def _how_it_ended(group: Group) -> list[str]:
 
 
 def _score(group: Group) -> str:
-    scores = [record.result["server"]["score"] for record in group.records if "server" in record.result]
-    if not scores or None in scores:
+    scores = [record.final.server.score for record in group.records if record.final is not None]
+    known = [score for score in scores if score is not None]
+    if not known or len(known) < len(scores):
         return ""
-    return f" (normalised score {mean_with_interval(scores)}; 0 is a random policy, 100 the reference expert)"
+    return f" (normalised score {mean_with_interval(known)}; 0 is a random policy, 100 the reference expert)"
 
 
 def _episodes(group: Group) -> str:
@@ -118,7 +120,7 @@ def _episodes(group: Group) -> str:
 
 
 def _against_data(group: Group, server: float) -> str:
-    behaviour = _means(group, "behaviour")
+    behaviour = group.client_means(lambda record: record.behaviour_returns)
     if not behaviour:
         return "What the clients' data earned, they did not tell."
     average = float(np.mean(list(behaviour.values())))
@@ -133,42 +135,40 @@ def _against_data(group: Group, server: float) -> str:
 
 
 def _against_clients(group: Group, server: float) -> list[str]:
-    own = _means(group, "client_returns")
-    if group.mode != "federated" or len(own) < 2:
+    returns = group.client_means(final_client_returns)
+    if group.mode != "federated" or len(returns) < 2:
         return []
-    average, best = float(np.mean(list(own.values()))), max(own, key=lambda name: own[name])
+    average, best = float(np.mean(list(returns.values()))), max(returns, key=lambda name: returns[name])
     return [
         f"The clients' own policies earn {number(average)} on average, so the server's is "
         f"{number(abs(server - average))} {'better' if server >= average else 'worse'} than its mean client; the "
-        f"best of them, {best}, earns {number(own[best])}."
+        f"best of them, {best}, earns {number(returns[best])}."
     ]
 
 
 def _along_the_way(group: Group) -> list[str]:
     if len(group.records) > 1 or len(group.first.evaluations) < 3:
         return []
-    evaluations = group.first.evaluations
-    best = max(evaluations, key=lambda look: evaluations[look])
+    best = best_of_training(group.first.evaluations)
     return [
-        f"The highest evaluation along training was {number(evaluations[best])} after round {best}; it is picked "
-        f"with hindsight from {len(evaluations)} looks, so it flatters."
+        f"The highest evaluation along training was {number(best.server.mean_return)} after round {best.round}; it "
+        f"is picked with hindsight from {len(group.first.evaluations)} looks, so it flatters."
     ]
 
 
 def _what_it_took(group: Group) -> list[str]:
-    """What left a client: how many bytes, and how much of its privacy was spent."""
-    last = group.first.metrics[-1] if group.first.metrics else {}
+    """What left a client: the bytes of a round, and the privacy spent."""
+    last = group.first.last_round
     sentences = []
-    if "bytes_per_client" in last:
-        up, down = (last["bytes_per_client"][way] for way in ("up", "down"))
+    if last and last.traffic:
         sentences.append(
-            f"In a round, every client sent {up:,} bytes and received {down:,}; never a row of its data."
+            f"In a round, every client sent {last.traffic.up:,} bytes and received {last.traffic.down:,}; never a "
+            "row of its data."
         )
-    if "privacy" in last:
-        spent = last["privacy"]
+    if last and last.privacy:
         sentences.append(
-            f"Every client as a whole is protected by differential privacy with epsilon {spent['epsilon']:.2f} at "
-            f"delta {spent['delta']:g}; metrics of single clients are therefore not known."
+            f"Every client as a whole is protected by differential privacy with epsilon {last.privacy.epsilon:.2f} "
+            f"at delta {last.privacy.delta:g}; metrics of single clients are therefore not known."
         )
     return sentences
 
@@ -181,10 +181,9 @@ def _what_went_wrong(group: Group) -> list[str]:
                 f"The run {record.directory.name} is not finished: {record.rounds_done} of {record.run.rounds} "
                 "rounds are done."
             )
-    for what, words in (("rejected", "Submissions were rejected"), ("missing", "No answer came in time")):
-        times = Counter(
-            name for record in group.records for entry in record.metrics for name in entry.get(what, ())
-        )
+    rejected = sum((record.times("rejected") for record in group.records), Counter[str]())
+    missing = sum((record.times("missing") for record in group.records), Counter[str]())
+    for times, words in ((rejected, "Submissions were rejected"), (missing, "No answer came in time")):
         if times:
             listed = ", ".join(f"{name} ({counted(rounds, 'round')})" for name, rounds in times.items())
             sentences.append(f"{words}: {listed}.")
@@ -281,7 +280,7 @@ HEARD = 0.5  # of an even share: who counts for less is hardly heard
 
 
 def _at_the_server(group: Group) -> list[str]:
-    shares = server_shares(group.first)
+    shares = group.first.server_weights
     if shares is None:
         return []
     listed = ", ".join(f"{client} {percent(share)}" for client, share in shares.items())
@@ -297,15 +296,6 @@ def _at_the_server(group: Group) -> list[str]:
 
 
 # --- Words ---
-
-
-def _means(group: Group, what: str) -> dict[str, float]:
-    """By client, the mean over seeds of a property of the records."""
-    found: dict[str, list[float]] = {}
-    for record in group.records:
-        for client, value in getattr(record, what).items():
-            found.setdefault(client, []).append(value)
-    return {client: float(np.mean(values)) for client, values in found.items()}
 
 
 def _place(value: float, other: float) -> str:

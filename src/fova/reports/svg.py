@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from matplotlib.ticker import MaxNLocator
 
 from fova.reports.markup import Markup, element
-from fova.reports.palette import DATA, OWN, SERVER
+from fova.reports.palette import CLIENT, DATA, SERVER
 
 WIDTH, HEIGHT = 440, 300  # of a whole chart; text is 13 units high, so it stays readable on a phone
 RIGHT = WIDTH - 26  # where the plot ends: half a number under the axis needs the rest
@@ -52,7 +52,7 @@ class Dots(NamedTuple):
 
     label: str
     data: float | None
-    own: float | None
+    policy: float | None
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def share_chart(
 
 
 def dot_chart(title: str, description: str, rows: Sequence[Dots], server: float | None, x_label: str) -> Markup:
-    """Every client's data and own policy as dots on one scale, and the server's policy as a line through all."""
-    values = [v for row in rows for v in (row.data, row.own, server) if v is not None]
+    """Every client's data and policy as dots on one scale, and the server's policy as a line through all."""
+    values = [v for row in rows for v in (row.data, row.policy, server) if v is not None]
     low, high = _span(values)
     height = 20 + ROW * len(rows) + 46
     left = 14 + CHARACTER * min(LABEL_CHARACTERS, max(len(row.label) for row in rows))
@@ -245,9 +245,9 @@ def _dots(row: Dots, x: Axis, y: float, left: float) -> Markup:
         words = element("title", f"{row.label}, its data: {row.data:,.1f}")
         outline = f"M{x(row.data):.1f} {y - 13:.1f}l7 7l-7 7l-7 -7Z"
         marks.append(element("path", words, d=outline, class_=f"dot {DATA}"))
-    if row.own is not None:
-        words = element("title", f"{row.label}, its own policy: {row.own:,.1f}")
-        marks.append(element("circle", words, cx=x(row.own), cy=y + 6, r=6, class_=f"dot {OWN}"))
+    if row.policy is not None:
+        words = element("title", f"{row.label}, its own policy: {row.policy:,.1f}")
+        marks.append(element("circle", words, cx=x(row.policy), cy=y + 6, r=6, class_=f"dot {CLIENT}"))
     return element("g", label, marks)
 
 

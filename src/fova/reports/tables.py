@@ -1,6 +1,5 @@
 """Results as tables for the terminal."""
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,35 +10,35 @@ from fova.evaluation.metrics import server_minus_mean_client
 from fova.evaluation.rollouts import Rollouts
 from fova.evaluation.statistics import bootstrap_mean
 from fova.experiments.results import Results
-from fova.run.directory import RunDirectory
+from fova.run.records import read_record
 from fova.run.training import Result
 from fova.tasks import registry
 
 
 def result_table(result: Result) -> Table:
-    """The server's policy (without one, all clients' own together), every client's, and their data's behaviour."""
-    data = RunDirectory.open(result.directory).read_json("clients.json")
-    behaviour = {name: client["behaviour_return"] for name, client in data.items()}
+    """The returns of the server's policy and of every client's, and of the behaviour in the data.
+
+    Without a server, the first row is the mean over all clients.
+    """
+    behaviour = read_record(result.directory).behaviour_returns
     overall = "server" if result.policy is not None else "all clients"
-    behaviour[overall] = sum(behaviour.values()) / len(behaviour)
+    if behaviour:
+        behaviour[overall] = sum(behaviour.values()) / len(behaviour)
     played = {overall: result.server} if result.server else {}
     return rollouts_table(played | result.clients, behaviour, overall)
 
 
 def what_it_took(directory: Path) -> list[str]:
-    """Lines on what a run sent, what privacy it spent and whom it rejected how often."""
-    entries = RunDirectory.open(directory).metrics()
-    last, lines = entries[-1], []
-    if "bytes_per_client" in last:
-        size = last["bytes_per_client"]
-        lines.append(f"bytes    {size['up']:,} up and {size['down']:,} down per client and round")
-    if "privacy" in last:
-        spent = last["privacy"]
-        lines.append(
-            f"privacy  epsilon {spent['epsilon']:.2f}, delta {spent['delta']:g} for every client as a whole"
-        )
-    for name, times in Counter(name for entry in entries for name in entry.get("rejected", ())).items():
-        lines.append(f"rejected {name} in {counted(times, 'round')} of {last['round']}; see rejected_because")
+    """Lines on the bytes that a run sent, the privacy it spent and the clients it rejected."""
+    record, lines = read_record(directory), []
+    last = record.last_round
+    if last and last.traffic:
+        lines.append(f"bytes    {last.traffic.up:,} up and {last.traffic.down:,} down per client and round")
+    if last and last.privacy:
+        spent = last.privacy
+        lines.append(f"privacy  epsilon {spent.epsilon:.2f}, delta {spent.delta:g} for every client as a whole")
+    for name, times in record.times("rejected").items():
+        lines.append(f"rejected {name} in {counted(times, 'round')} of {record.rounds_done}; see rejected_because")
     return lines
 
 

@@ -1,0 +1,143 @@
+"""The runs of a report, grouped: runs that differ only in the seed belong together."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fova.errors import FovaError
+from fova.federation.clients import complete
+from fova.run.records import Record, read_record
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one setting that differ only in the seed."""
+
+    label: str
+    records: tuple[Record, ...]
+
+    @property
+    def first(self) -> Record:
+        return self.records[0]
+
+    @property
+    def task(self) -> str | None:
+        return self.first.config.task
+
+    @property
+    def algorithm(self) -> str:
+        return self.first.algorithm
+
+    @property
+    def mode(self) -> str:
+        return self.first.run.mode
+
+    @property
+    def seeds(self) -> list[int]:
+        return [record.seed for record in self.records]
+
+    @property
+    def client_names(self) -> list[str]:
+        return list(self.first.clients)
+
+    @property
+    def finals(self) -> list[float]:
+        """The server's mean return at the end of every finished run that was played."""
+        return [record.final.server.mean_return for record in self.records if record.final is not None]
+
+    def client_means(self, values: Callable[[Record], Mapping[str, float]]) -> dict[str, float]:
+        """By client, the mean over seeds of some values of the records."""
+        found: dict[str, list[float]] = {}
+        for record in self.records:
+            for client, value in values(record).items():
+                found.setdefault(client, []).append(value)
+        return {client: float(np.mean(each)) for client, each in found.items()}
+
+
+def read_groups(paths: Sequence[Path]) -> list[Group]:
+    """The groups of the runs at these paths, in the order given. A path is a run directory or a folder of them."""
+    records = [read_record(directory) for directory in _run_directories(paths)]
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(repr(_setting(record)), []).append(record)
+    by_seed = [tuple(sorted(group, key=lambda record: record.seed)) for group in groups.values()]
+    return [Group(label, group) for label, group in zip(_labels(by_seed), by_seed)]
+
+
+def _run_directories(paths: Iterable[Path]) -> list[Path]:
+    found: dict[Path, None] = {}
+    for path in paths:
+        if (path / "config.toml").is_file():
+            inside = [path]
+        else:
+            inside = sorted(file.parent for file in path.rglob("config.toml"))
+        if not inside:
+            raise FovaError(
+                f"{path} is neither a run's directory nor a folder of runs: there is no config.toml in it. "
+                "Runs are kept under runs/."
+            )
+        found |= dict.fromkeys(inside)
+    if not found:
+        raise FovaError("No run was named. Name one or more, for instance: runs/demo-1")
+    return list(found)
+
+
+# --- Which settings differ ---
+
+DATA = ("task", "clients", "size", "offset")  # runs are compared only if these are the same
+
+
+def comparable(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Groups with the same task and data, by name: the task, and what differs in the data of that task."""
+    found: dict[tuple[Any, ...], list[Group]] = {}
+    for group in groups:
+        setting = _setting(group.first)
+        found.setdefault(tuple(setting[key] for key in DATA), []).append(group)
+    named: dict[str, list[Group]] = {}
+    for key, members in found.items():
+        same_name = [other for other in found if other[0] == key[0]]
+        differing = [i for i in range(1, len(DATA)) if len({other[i] for other in same_name}) > 1]
+        details = [str(key[i]) if DATA[i] == "clients" else f"{DATA[i]} {key[i]}" for i in differing]
+        named[", ".join([key[0] or "own data", *details])] = members
+    return named
+
+
+def _setting(record: Record) -> dict[str, Any]:
+    """The settings that all runs of a group share."""
+    config = record.config
+    clients = complete(config.clients)
+    setting = {
+        "algorithm": config.algorithm or "fova",
+        "mode": record.run.mode,
+        "task": config.task,
+        "clients": " + ".join(str(client.name) for client in clients),
+        "size": _one_or_all([client.size for client in clients]),
+        "offset": _one_or_all([client.offset for client in clients]),
+        **{name: value for name, value in vars(record.run).items() if name not in ("seed", "mode")},
+    }
+    return setting | {name: value for name, value in config.settings.items() if name not in setting}
+
+
+def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:
+    """The algorithm, and the settings that differ where several groups have the same algorithm."""
+    settings = [_setting(group[0]) for group in groups]
+    names = [_name(setting) for setting in settings]
+    labels = []
+    for setting, name in zip(settings, names):
+        same_name = [other for other, other_name in zip(settings, names) if other_name == name]
+        differing = [key for key in setting if any(other.get(key) != setting[key] for other in same_name)]
+        details = [str(setting[key]) if key == "task" else f"{key} {setting[key]}" for key in differing]
+        labels.append(", ".join([name, *details]))
+    return labels
+
+
+def _name(setting: dict[str, Any]) -> str:
+    name = Path(setting["algorithm"]).stem
+    return name if setting["mode"] == "federated" else f"{name} ({setting['mode']})"
+
+
+def _one_or_all(values: Sequence[Any]) -> str:
+    return str(values[0]) if len(set(values)) == 1 else ", ".join(map(str, values))

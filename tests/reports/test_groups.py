@@ -1,0 +1,72 @@
+import pytest
+
+from fova.errors import FovaError
+from fova.federation.clients import ClientSpec
+from fova.reports.groups import comparable, read_groups
+from made_runs import CLIENTS, make_run, start_run
+
+
+def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path):
+    start_run(tmp_path / "b", seed=1)
+    start_run(tmp_path / "a", seed=2)
+    start_run(tmp_path / "c", seed=0, algorithm="fedora")
+    groups = read_groups([tmp_path])
+    assert [(group.label, group.seeds) for group in groups] == [("fova", [1, 2]), ("fedora", [0])]
+
+
+def test_labels_say_which_settings_differ(tmp_path):
+    start_run(tmp_path / "a", lam=1.0)
+    start_run(tmp_path / "b", lam=2.0)
+    start_run(tmp_path / "c", lam=2.0, clients=(ClientSpec("expert", 50),))
+    start_run(tmp_path / "d", algorithm="fed-bc", mode="local")
+    assert [group.label for group in read_groups([tmp_path])] == [
+        "fova, clients expert-1 + random-1, size 400, lam 1.0",
+        "fova, clients expert-1 + random-1, size 400, lam 2.0",
+        "fova, clients expert-1, size 50, lam 2.0",
+        "fed-bc (local)",
+    ]
+
+
+def test_only_settings_with_the_same_data_are_compared(tmp_path):
+    medium = (CLIENTS[0], ClientSpec("medium", 400))
+    runs = [
+        start_run(tmp_path / "a"),
+        start_run(tmp_path / "b", algorithm="fedora"),
+        start_run(tmp_path / "c", clients=medium),
+        start_run(tmp_path / "d", task="maze2d-medium"),
+        start_run(tmp_path / "e", task=None),
+    ]
+    found = {name: [group.algorithm for group in alike] for name, alike in comparable(read_groups(runs)).items()}
+    assert found == {
+        "maze2d-umaze, expert-1 + random-1": ["fova", "fedora"],
+        "maze2d-umaze, expert-1 + medium-1": ["fova"],
+        "maze2d-medium": ["fova"],
+        "own data": ["fova"],
+    }
+
+
+def test_a_setting_of_an_algorithm_cannot_replace_the_data(tmp_path):
+    run = start_run(tmp_path / "a")
+    with (run / "config.toml").open("a") as file:
+        file.write('\n[algorithm.task]\nname = "other"\n')
+    assert list(comparable(read_groups([run]))) == ["maze2d-umaze"]
+
+
+def test_the_same_run_named_twice_counts_once(tmp_path):
+    run = start_run(tmp_path / "a")
+    assert [len(group.records) for group in read_groups([run, tmp_path])] == [1]
+
+
+def test_means_over_seeds_are_taken_client_by_client(tmp_path):
+    (group,) = read_groups([make_run(tmp_path / str(seed), seed) for seed in range(2)])
+    one, other = (record.behaviour_returns for record in group.records)
+    means = group.client_means(lambda record: record.behaviour_returns)
+    assert means == {name: pytest.approx((one[name] + other[name]) / 2) for name in ("expert-1", "random-1")}
+    assert group.client_means(lambda record: {"a": 1.0} if record.seed else {}) == {"a": 1.0}
+
+
+def test_what_is_not_a_run_is_refused(tmp_path):
+    with pytest.raises(FovaError, match=r"no config\.toml"):
+        read_groups([tmp_path / "nowhere"])
+    with pytest.raises(FovaError, match="No run was named"):
+        read_groups([])
