@@ -132,7 +132,8 @@ def refuse_unclear_labels(names: NDArray[Any], rows: NDArray[Any], file: str | P
     for wrong, what, remedy in _unclear(names):
         hit = np.flatnonzero(wrong[rows])
         if len(hit):
-            given = what or f"holds {str(names[rows[hit[0]]])[:40]!r}"
+            name = names[rows[hit[0]]]
+            given = what or (f"holds {name!s}" if names.dtype.kind in "fiu" else f"holds {str(name)[:40]!r}")
             raise fault(file, field, f"row {hit[0]} {given} ({counted(len(hit), 'such row')}). {remedy}")
 
 

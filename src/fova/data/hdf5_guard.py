@@ -20,11 +20,23 @@ COPY = "Copy them into this file as a plain array."
 def refuse_links_elsewhere(store: h5py.File, file: Path) -> None:
     """Refuse links into other files, whatever they are called: a name here may lead through any of them."""
 
-    def check(name: str, link: object) -> None:
-        if isinstance(link, h5py.ExternalLink):
-            raise fault(file, name, f"is a link into another file, {link.filename}. {COPY}")
+    def elsewhere(name: bytes, link: h5py.h5l.LinkInfo) -> bytes | None:
+        return None if link.type in (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT) else name
 
-    store.visititems_links(check)
+    name = store.id.links.visit(elsewhere, info=True)
+    if name is not None:
+        raise fault(file, name.decode(errors="replace"), f"is a link into another file. {COPY}")
+
+
+def unwritten(dataset: h5py.Dataset) -> int:
+    """How many pieces of an array were never written. HDF5 makes up their values: zeros, as a rule."""
+    if not dataset.chunks:
+        return 0 if dataset.id.get_storage_size() or not dataset.size else 1
+    return _pieces(dataset) - dataset.id.get_num_chunks()
+
+
+def _pieces(dataset: h5py.Dataset) -> int:
+    return math.prod(-(-size // piece) for size, piece in zip(dataset.shape, dataset.chunks))
 
 
 def refuse_absurd_size(dataset: h5py.Dataset, file: Path, field: str) -> None:
@@ -36,7 +48,7 @@ def refuse_absurd_size(dataset: h5py.Dataset, file: Path, field: str) -> None:
         raise fault(file, field, f"is {kind}, so its numbers are elsewhere. {COPY}")
     refuse_bombs(file, field, dataset.nbytes, stored_bytes=dataset.id.get_storage_size())
     if dataset.chunks:
-        chunks = math.prod(-(-size // piece) for size, piece in zip(dataset.shape, dataset.chunks))
+        chunks = _pieces(dataset)
         if chunks > max(file.stat().st_size // BYTES_PER_CHUNK, FEW_CHUNKS):
             problem = f"declares {chunks:,} pieces, more than can be there"
             raise fault(file, field, f"{problem}. Fetch or write the file again.")

@@ -1,7 +1,6 @@
 """Does what a file declares fit into this machine's memory? Asked before a single number is read.
 
-A compressed file may be tiny and hold far more than fits. Sizes come from headers; the estimate is low on purpose,
-so that nothing is refused which could have been read.
+A compressed file may be tiny and hold far more than fits. Sizes come from headers.
 """
 
 import os
@@ -10,18 +9,19 @@ from pathlib import Path
 from fova.data.fields import fault
 
 # While data is loaded there are at least three copies in single precision: the checked columns, the episodes that
-# are cut from them, and the transitions.
+# are cut from them, and the transitions. Inspecting and training take at least as much again.
 WORKING_BYTES = 3 * 4
+AGAIN = 2
 MEMINFO = Path("/proc/meminfo")
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))  # of a container
 
 
 def refuse_too_large(file: str | Path, stored_bytes: int, numbers: int) -> None:
-    """Refuse data of so many bytes, once decompressed, and so many numbers, if there is no room to load it."""
-    needed, free = stored_bytes + WORKING_BYTES * numbers, available()
+    """Refuse data of so many bytes, once decompressed, and so many numbers, if there is no room for it."""
+    needed, free = AGAIN * (stored_bytes + WORKING_BYTES * numbers), available()
     if free is not None and needed > free:
-        size = f"{_gigabytes(needed)} of memory to load, but {_gigabytes(free)} are available"
-        raise fault(file, "", f"needs at least {size}. Store fewer rows, or use a machine with more memory.")
+        size = f"{_gigabytes(needed)} of memory, but {_gigabytes(free)} are available"
+        raise fault(file, "", f"needs about {size}. Store fewer rows, or use a machine with more memory.")
 
 
 def available() -> int | None:

@@ -72,17 +72,22 @@ def read_table(folder: Path) -> Table:
     if data is None:
         raise fault(folder, "metadata.json", f"is missing. {REMEDY}")
     refuse_special_members(data)
-    _check_metadata(data, folder, library)
+    declared_rows = _check_metadata(data, folder, library)
     with decoding(folder, "", REMEDY):
         dataset = library.MinariDataset(data)
     parts = _observation_parts(dataset.observation_space, folder)
     bounds = _bounds(dataset.action_space, folder)
     tables, labels = [], []
+    given_rows = 0
     for number, episode in enumerate(_episodes(dataset, folder)):
+        given_rows += np.size(episode.rewards) + 1
         label = f"{folder}: episode {number}"
         if np.size(episode.rewards):
             tables.append(_episode_table(episode, parts, bounds, label))
             labels.append(label)
+    if declared_rows not in (None, given_rows):
+        problem = f"hold {declared_rows:,} rows, of which Minari gave {given_rows:,}"
+        raise fault(folder, "episodes", f"{problem}. Store each episode as one record batch, or in HDF5.")
     if not tables:
         raise fault(folder, "rewards", "is empty in every episode: there is not one step. Leave this dataset out.")
     notes = [f"Observations are these parts, laid end to end: {', '.join(parts)}."] if parts else []
@@ -104,8 +109,11 @@ def _data_folder(folder: Path) -> Path | None:
     return next((f for f in (folder / "data", folder) if (f / "metadata.json").is_file()), None)
 
 
-def _check_metadata(data: Path, folder: Path, library: Any) -> None:
-    """Refuse metadata that would lead Minari to build an environment, or to read far more than there is."""
+def _check_metadata(data: Path, folder: Path, library: Any) -> int | None:
+    """Refuse metadata that would lead Minari to build an environment, or to read far more than there is.
+
+    Returns the number of rows in the files, final observations included, where their headers say it.
+    """
     with decoding(folder, "metadata.json", REMEDY):
         metadata = json.loads((data / "metadata.json").read_text(encoding="utf-8"))
     if not isinstance(metadata, dict):
@@ -129,20 +137,27 @@ def _check_metadata(data: Path, folder: Path, library: Any) -> None:
         raise fault(folder, "total_episodes", "is not 1 or more: there is no episode. Leave this dataset out.")
     if kind_of_file == "hdf5":
         _check_sizes(data / "main_data.hdf5", metadata["total_episodes"], folder)
-    else:
-        rows = _count_rows(data, kind_of_file, metadata["total_episodes"], folder)
-        refuse_too_large(folder, 4 * columns * rows, columns * rows)
+        return None
+    rows = _count_rows(data, kind_of_file, metadata["total_episodes"], folder)
+    refuse_too_large(folder, 4 * columns * rows, columns * rows)
+    return rows
 
 
 def _count_rows(data: Path, kind_of_file: str, episodes: int, folder: Path) -> int:
     """How many rows the episodes declare, each in a folder of its own. Only headers are read."""
-    from pyarrow.dataset import dataset
-
+    try:
+        from pyarrow.dataset import dataset
+    except ImportError as error:
+        remedy = "Install it: pip install 'fova[parquet]'"
+        raise FovaError(f"{folder}: reading Minari data in {kind_of_file} needs pyarrow. {remedy}") from error
     rows = 0
     for number in range(episodes):
         with decoding(folder, f"episode {number}", REMEDY):
             files = dataset(str(data / str(number)), format=kind_of_file, ignore_prefixes=NO_DATA)
-            rows += files.count_rows()
+            found = files.count_rows()
+        if not found:
+            raise fault(folder, f"episode {number}", f"holds no rows. {REMEDY}")
+        rows += found
     return rows
 
 
@@ -167,6 +182,8 @@ def _observation_parts(space: "gymnasium.Space", folder: Path) -> list[str]:
     """The names of the parts an observation is made of; none if it is one vector."""
     from gymnasium import spaces
 
+    if not _parts(space):
+        raise fault(folder, "observation_space", f"has no parts. {REMEDY}")
     for name, part in _parts(space).items():
         if not isinstance(part, spaces.Box) or len(part.shape) != 1:
             raise fault(

@@ -6,10 +6,13 @@ a named pipe waits for a writer that never comes. Nothing is opened here.
 
 import os
 import stat
+import unicodedata
 from pathlib import Path
 
 from fova.data.fields import decoding, fault
 
+RENAME = "Rename it (mv OLD NEW), for instance in plain letters."
+LONGEST, LONGEST_PART = 4096, 255  # of a path and of a part of it, on the systems in use
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -24,9 +27,12 @@ def as_path(name: str | Path) -> Path:
     text = str(name)
     if not text:
         raise fault("''", "", "is an empty name. Name a file, a folder or a Minari dataset.")
-    if "\0" in text:
-        raise fault(text, "", "has a null character in its name. Check the spelling of the path.")
-    refuse_undecodable(text)
+    if (
+        any(len(part.encode(errors="surrogatepass")) > LONGEST_PART for part in text.split("/"))
+        or len(text) > LONGEST
+    ):
+        raise fault(f"{text[:60]}...", "", "is longer than the name of a file can be. Check the spelling.")
+    refuse_unprintable(text)
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
@@ -34,15 +40,18 @@ def as_path(name: str | Path) -> Path:
         raise fault(text, "", f"there is no home folder for {user}. Write the whole path instead.") from error
 
 
-def refuse_undecodable(name: str | Path) -> None:
-    """Refuse a name that is not UTF-8: it cannot be printed or written into a run's records."""
-    if any("\ud800" <= character <= "\udfff" for character in str(name)):
-        raise fault(name, "", "the name is not valid UTF-8. Rename it (mv OLD NEW), for instance in plain letters.")
+def refuse_unprintable(name: str | Path) -> None:
+    """Refuse a name that cannot be printed or written into a run's records."""
+    kinds = {unicodedata.category(character) for character in str(name)}
+    if "Cs" in kinds:  # how Python keeps a byte that is not UTF-8
+        raise fault(name, "", f"the name is not valid UTF-8. {RENAME}")
+    if "Cc" in kinds:
+        raise fault(name, "", f"there are control characters in the name. {RENAME}")
 
 
 def refuse_special(file: Path) -> None:
     """Refuse what is no regular file, before anybody opens it."""
-    refuse_undecodable(file)
+    refuse_unprintable(file)
     with decoding(file, "", "Check that the file, or the file that it links to, is there."):
         mode = file.stat().st_mode
     if not stat.S_ISREG(mode):

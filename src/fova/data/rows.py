@@ -195,6 +195,7 @@ def _in_order(
             note = f"Steps are missing in {number}: the episode is taken to break off there."
             rows = rows.noting([note] if gaps.any() else [])
             breaks |= gaps
+        rows = rows.noting(_inner_endings(rows, breaks, name))
     elif steps is not None:
         breaks = np.diff(steps) != 1
         rows = rows.noting(_odd_restarts(steps, name["steps"], file))
@@ -213,6 +214,19 @@ def _gaps(steps: Numbers, breaks: Flags, name: str, file: str | Path) -> Flags:
     return ~breaks & (np.diff(steps) != 1)
 
 
+def _inner_endings(rows: Table, breaks: Flags, name: Mapping[str, str]) -> list[str]:
+    """A note on endings that are marked within an episode."""
+    notes = []
+    for field, flags_of in (("terminals", rows.terminals), ("timeouts", rows.timeouts)):
+        inner = 0 if flags_of is None else int((flags_of[:-1] & ~breaks).sum())
+        if inner:
+            notes.append(
+                f"{name[field]} marks an ending in {counted(inner, 'row')} after which {name['episodes']} goes on. "
+                "The episode is cut there."
+            )
+    return notes
+
+
 def _odd_restarts(steps: Numbers, name: str, file: str | Path) -> list[str]:
     """Where step numbers alone mark the episodes: refuse a number twice, note where they start in the middle.
 
@@ -223,6 +237,8 @@ def _odd_restarts(steps: Numbers, name: str, file: str | Path) -> list[str]:
     if len(twice):
         problem = f"step {steps[twice[0]]} occurs twice in a row (row {twice[0] + 1})"
         raise fault(file, name, f"{problem}. Number the steps of each episode 0, 1, 2 and so on.")
+    if len(steps) > 1 and (steps == steps[0]).all():
+        return [f"{name} is {steps[0]} in every row, so every row is taken for an episode of one step."]
     if not restarts.any():
         return []
     first = int(np.flatnonzero(restarts)[0]) + 1
