@@ -73,11 +73,9 @@ def _notes_on_gaps(arrays: Mapping[str, h5py.Dataset], found: Mapping[str, str],
                 not arrays[name].id.get_storage_size(),
             )
         if missing and is_empty:
-            raise fault(
-                file, name, "was declared but never written. Did the program that wrote the file stop early?"
-            )
+            raise fault(file, name, "was declared but never written. Write the file again, to its end.")
         if missing:
-            notes.append(f"{name}: {counted(missing, 'piece')} of the array were never written and read as {fill}.")
+            notes.append(f"{name}: {counted(missing, 'piece')} of the array never written, read as {fill}.")
     return notes
 
 

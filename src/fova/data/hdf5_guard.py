@@ -14,7 +14,7 @@ from fova.data.fields import fault, refuse_bombs
 
 BYTES_PER_CHUNK = 8  # the least that a file spends on the address of one chunk
 FEW_CHUNKS = 1000
-COPY = "Copy them into this file as a plain array."
+COPY = "Copy the numbers into this file, as a plain array."
 
 
 def refuse_links_elsewhere(store: h5py.File, file: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fova.data.fields import SMALL, counted, decoding, fault, refuse_bombs, refuse_unclear_labels
+from fova.data.fields import counted, decoding, fault, refuse_bombs, refuse_unclear_labels
 from fova.data.memory import refuse_too_large
 from fova.data.paths import refuse_special
 from fova.data.rows import Table, spelled, table, unused
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 REMEDY = "It is damaged or no Parquet file: fetch or write it again."
 NUMBERED = re.compile(r"(observations?|actions?|next_observations?)_(0|[1-9][0-9]{0,5})")
 ALMOST_NUMBERED = re.compile(r"(observations?|actions?|next_observations?)_[+-]?\d+")  # 00, or digits not 0 to 9
-# Parquet stores a repeated value once, so a constant column may shrink without limit, but not all columns may.
-MOST_REPEATED = 10_000
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes of a value in memory; 8 for all others
 
 
@@ -53,11 +51,7 @@ def read_table(file: Path) -> Table:
         for name in wanted:
             if name != found.get("episodes"):
                 _refuse_all_but_numbers(schema.field(name).type, file, name)
-        size, values = _size(summary, wanted)
-        if size > MOST_REPEATED * max(file.stat().st_size, SMALL):
-            given = f"declares {values:,} values in {file.stat().st_size:,} bytes, so nearly all must be the same"
-            raise fault(file, "", f"{given}. Check how the file was written.")
-        refuse_too_large(file, size, values)
+        refuse_too_large(file, *_size(summary, wanted))
         content = _content(file, summary, wanted, found.get("episodes"))
     columns: dict[str, Any] = dict(declared)
     for field, name in found.items():
