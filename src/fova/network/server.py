@@ -406,7 +406,7 @@ def main(grid: Grid, context: Context) -> None:
     try:
         train(grid, run, journal)
     except Interrupted as stopped:
-        journal.failed(str(stopped))
+        journal.fail(str(stopped))
     except (FovaError, OSError) as error:
-        journal.failed(str(error))
+        journal.fail(str(error))
         raise
