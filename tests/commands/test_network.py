@@ -121,7 +121,7 @@ def test_prepare_only_makes_the_directory(fova_command, tmp_path, served):
 )
 def test_settings_that_make_no_sense_over_a_network(fova_command, tmp_path, served, flags, words):
     if "--privacy" in flags:
-        flags = (*flags, "--aggregation", "uniform", "--no-normalise")
+        flags = (*flags, "--aggregation", "uniform", "--no-normalise", "--reward-unit", 1)
     code, _, errors = fova_command("server", *WIDTH, "--insecure", *flags)
     assert code == 2
     assert words in errors
