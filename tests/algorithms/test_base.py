@@ -84,7 +84,10 @@ def test_wrong_settings_name_what_would_be_right(call, words):
 
 def test_an_algorithm_of_the_users_own_is_found_by_its_path(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text("class Mine:\n    name = 'mine'\n")
+    file.write_text(
+        "from dataclasses import dataclass\nfrom fova import algorithms\n"
+        "@dataclass(frozen=True)\nclass Mine(algorithms.get('fed-bc')):\n    name = 'mine'\n"
+    )
     assert algorithms.get(str(file)).__name__ == "Mine"
     empty = tmp_path / "empty.py"
     empty.write_text("x = 1\n")

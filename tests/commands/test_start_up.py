@@ -81,3 +81,20 @@ def test_a_broken_pipe_that_is_not_the_output_is_an_error(fova_command, monkeypa
     code, _, err = fova_command("tasks")
     assert code == 2
     assert "Broken pipe" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", ["--help", "tasks"])
+def test_a_full_disk_is_one_message(command):
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "fova.commands.main", command],
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: [Errno 28] No space left on device")
+    assert "Traceback" not in ended.stderr

@@ -71,10 +71,13 @@ def main() -> None:
     """Run the command of `sys.argv`."""
     code = _exit_code(sys.argv[1:])
     try:
-        print(end="", flush=True)
-    except BrokenPipeError:
+        print(end="", flush=True)  # what is left of the output is written while an error can still be reported
+    except OSError as error:
         discard_output()
-        code = code or OUTPUT_CLOSED
+        closed = isinstance(error, BrokenPipeError)
+        if not (closed or code):
+            Terminal(stderr=True).error(str(error))
+        code = code or (OUTPUT_CLOSED if closed else 2)
     if code:
         leave(code)
 
