@@ -100,7 +100,9 @@ class DictMessages:
         return learner
 
 
-@pytest.mark.parametrize("settings", [{}, {"together": False}, {"aggregation": AGGREGATIONS["krum"]}, {"cohort": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"together": False}, {"aggregation": AGGREGATIONS["krum"]}, {"cohort": 2}]
+)
 def test_messages_may_be_dicts(clients, settings):
     state, reports = run(DictMessages(), clients, **settings)
     assert all(report.rejected == {} for report in reports)

@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from network.in_process import InProcessGrid
 
 import fova
 from fova.algorithms import configure
@@ -16,6 +15,7 @@ from fova.progress import Quiet
 from fova.reports.page import write_report
 from fova.run.config import Config, RunConfig
 from fova.run.directory import RunDirectory
+from network.in_process import InProcessGrid
 from tiny import make_transitions, save_npz
 
 NAMES = ("east", "north", "south")
@@ -67,7 +67,9 @@ def test_both_log_the_same(runs):
             assert set(metrics) == set(other["clients"][client])
             assert "server_weight" in metrics
             for name, value in metrics.items():
-                np.testing.assert_allclose(other["clients"][client][name], value, rtol=5e-3, atol=1e-4, err_msg=name)
+                np.testing.assert_allclose(
+                    other["clients"][client][name], value, rtol=5e-3, atol=1e-4, err_msg=name
+                )
 
 
 def test_both_know_the_same_of_the_clients(runs):
