@@ -120,6 +120,7 @@ def test_names_that_mean_nothing_are_refused(name):
         (lambda: deal(dataset([5, 5]), 2, size=[5]), "1 sizes"),
         (lambda: deal(dataset([5, 5]), 2, size=6), "Client 2 of 2 wants 6 rows"),
         (lambda: deal(dataset([5, 5]), 2, size=0), "at least 1 row"),
+        (lambda: deal(dataset([5, 5]), 2, size=[3, 0]), "A size of 0 was given"),
         (lambda: deal(dataset([5]), 2, size=6, overlap=True), "smaller size"),
         (lambda: by_dirichlet({"a": dataset([5, 5])}, 2, concentration=0), "greater than 0"),
         (lambda: by_dirichlet({"a": dataset([5])}, 2), "got no episode"),
