@@ -22,10 +22,10 @@ from typing import IO, Literal
 
 from fova.errors import FovaError
 from fova.experiments.display import Display, RunSize
+from fova.machine.interrupts import Interrupted
 from fova.progress import Event, Failed, Finished, Status, from_json
 from fova.run.config import Config, load_config
 from fova.run.directory import RunDirectory
-from fova.machine.interrupts import Interrupted
 
 LOGS = "logs"  # folder of the workers' standard error, in the directory of the runs
 

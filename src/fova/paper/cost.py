@@ -1,8 +1,7 @@
-"""What an experiment will take on this machine: an estimate from a short measured run, kept for the next time.
+"""The time that an experiment takes on this machine: an estimate from a short measured run, which is kept.
 
-One run of FOVA is measured for each kind of network, in a process with one thread, as the runner's workers are;
-other algorithms are reckoned the same. What is counted is the processor's time, whatever else the machine is doing.
-Making data that is not there yet is not counted.
+One run of FOVA is measured for each size of network, in a process with one thread like the runner's workers. Other
+algorithms are assumed to take the same time. The estimate counts processor time and not the making of new data.
 """
 
 import json
@@ -54,13 +53,13 @@ def estimate(entry: Entry, scale: Scale, speed: Speed) -> float:
 
 
 def speed_of(scale: Scale) -> Speed | None:
-    """What was measured for networks of this scale, if it was."""
+    """The speed for networks of this scale; None if it was not measured yet."""
     kept = _kept().get(_key(scale))
     return Speed(**kept) if kept else None
 
 
 def measure(scale: Scale) -> Speed:
-    """Measure it, in a process of its own, and keep it."""
+    """Measure the speed for networks of this scale in a process of its own, and keep it."""
     order = json.dumps(dict(scale.settings))
     done = subprocess.run(
         [sys.executable, "-m", "fova.paper.cost", order],
@@ -94,25 +93,23 @@ def _main(settings: dict[str, Any]) -> None:
     """The measured run: one round to compile, one to measure; then a few episodes."""
     from fova import algorithms
     from fova.evaluation.rollouts import play
-    from fova.federation.clients import ClientSpec, Federation
-    from fova.federation.simulation import Simulation
+    from fova.federation.clients import ClientSpec
     from fova.policy import from_actor
+    from fova.run.config import Config, RunConfig
+    from fova.run.simulated import SimulatedEngine
+    from fova.run.training import build_federation
 
-    runtime.prepare()
     task = registry.get(TASK)
-    federation = Federation.build([ClientSpec("random", 1000) for _ in range(CLIENTS)], task)
-    normaliser = federation.normaliser()
-    simulation = Simulation(
-        algorithms.configure("fova", **settings),
-        federation.prepared(normaliser),
-        federation.space,
-        local_steps=STEPS,
-    )
-    state, _ = simulation.round(simulation.start())
+    clients = (ClientSpec("random", 1000),) * CLIENTS
+    algorithm = algorithms.configure("fova", **settings)
+    config = Config(TASK, clients, algorithm, run=RunConfig(rounds=2, local_steps=STEPS))
+    engine = SimulatedEngine(config, build_federation(config))
+    statistics = engine.prepare(None)
+    state, _ = engine.round(engine.start())
     began = time.process_time()
-    state, _ = simulation.round(state)
+    state, _ = engine.round(state)
     trained = time.process_time()
-    policy = from_actor(state.broadcast.actor, normaliser, federation.space)
+    policy = from_actor(algorithm.policy(state.broadcast), statistics.normaliser, engine.space)
     began_playing = time.process_time()
     played = play({"server": policy}, task, EPISODES)["server"]
     ended = time.process_time()
