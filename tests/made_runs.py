@@ -104,7 +104,7 @@ def make_network_run(directory: Path) -> Path:
 def _federated() -> Path:
     from flwr.app import RecordDict
 
-    from fova.network.server import Server, ServerConfig, create_run
+    from fova.network.server import ServerConfig, create_run, train
     from fova.progress import Quiet
     from network.in_process import InProcessGrid
 
@@ -134,7 +134,7 @@ def _federated() -> Path:
     algorithm = algorithms.configure("fed-bc", **NETWORKS)
     config = Config(None, (), algorithm, "fed-bc", RunConfig(rounds=3, local_steps=2))
     run = create_run(folder / "run", config, ServerConfig(min_clients=2, observation=3, action=2))
-    Server(grid, run, Quiet(), lambda seconds: None).go()
+    train(grid, run, Quiet(), lambda seconds: None)
     return run.path
 
 

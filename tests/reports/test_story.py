@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fova.federation.rounds import Traffic
 from fova.reports import story
 from fova.reports.groups import Group, read_groups
 from fova.reports.series import Votes, votes
-from fova.run.records import PrivacySpent, Traffic
+from fova.run.records import PrivacySpent
 from made_runs import described, entries, interrupt, make_run, result, start_run
 
 

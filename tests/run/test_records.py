@@ -48,11 +48,9 @@ def test_every_figure_of_a_run_is_read(run):
 
 def test_the_servers_weights_are_those_it_logged(run):
     clients = entries(run)[-1]["clients"]
-    logged = {name: metrics["server_weight"] for name, metrics in clients.items() if "server_weight" in metrics}
     weights = read_record(run).server_weights
-    assert weights == (logged or None)
-    if weights:
-        assert sum(weights.values()) == pytest.approx(1.0)
+    assert weights == {name: metrics["server_weight"] for name, metrics in clients.items()}
+    assert sum(weights.values()) == pytest.approx(1.0)
 
 
 def test_the_weights_are_unknown_unless_every_client_has_one(run):
@@ -107,7 +105,9 @@ def test_over_a_network_the_clients_are_those_that_took_part(tmp_path):
         ("south", 2, None, 1),
     ]
     assert (record.times("rejected"), record.times("missing")) == ({"north": 1}, {"south": 1})
-    assert record.behaviour_returns == {}
+    for name, facts in described(record.directory).items():
+        client = record.clients[name]
+        assert (client.rows, client.episodes, client.behaviour_return) == tuple(facts.values())
 
 
 # --- What is refused ---

@@ -8,13 +8,14 @@ interrupted is a run, too: it has no final evaluation yet. Nothing is written he
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from fova.errors import FovaError
 from fova.evaluation.metrics import VOTES, Evaluation, Played
+from fova.federation.rounds import Traffic
 from fova.run.config import ConfigFile, RunConfig, read_toml
 from fova.run.directory import RunDirectory
 from fova.settings import fill
@@ -28,13 +29,6 @@ REMEDY = "fova did not write this. Restore the file from a copy, or leave this r
 
 
 # --- What a run directory holds ---
-
-
-class Traffic(NamedTuple):
-    """Bytes between the server and one client in one round."""
-
-    down: int
-    up: int
 
 
 class PrivacySpent(NamedTuple):
@@ -55,12 +49,13 @@ class RoundTiming(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """What is known about a client: its data in a simulation, its participation over a network."""
+    """What is known about a client and its data."""
 
     rows: int | None = None
     episodes: int | None = None
     behaviour_return: float | None = None
     digest: str | None = None
+    # Over a network, clients may come late, fail or be gone.
     counted: int | None = None  # rounds
     rejected: int | None = None  # rounds
     missing: int | None = None  # rounds
@@ -157,18 +152,19 @@ def read_record(directory: Path) -> Record:
         )
     run = fill(RunConfig, config.run, f"of [run] in {directory / 'config.toml'}")
     rounds = tuple(_lines(files, "metrics.jsonl", files.metrics, run.rounds, _round))
-    complete = files.is_complete()
+    complete, over_network = files.is_complete(), (directory / "server.json").is_file()
+    clients = _clients(files)
     return Record(
         directory=directory,
         config=config,
         config_text=(directory / "config.toml").read_text(encoding="utf-8"),
         run=run,
         rounds=rounds,
-        clients=_clients(files, rounds),
+        clients=_with_participation(clients, rounds) if over_network else clients,
         timing=tuple(_lines(files, "timing.jsonl", files.timing, run.rounds, _timing)),
         final=_final(files, run) if complete else None,
         complete=complete,
-        over_network=(directory / "server.json").is_file(),
+        over_network=over_network,
     )
 
 
@@ -235,10 +231,10 @@ def _played(table: "_Table") -> Played:
     return Played(table.number("return"), table.number("return_std"), score)
 
 
-def _clients(files: RunDirectory, rounds: tuple[RoundRecord, ...]) -> dict[str, ClientFacts]:
+def _clients(files: RunDirectory) -> dict[str, ClientFacts]:
     path = files.path / "clients.json"
     if not path.exists():
-        return _participation(rounds)
+        return {}
     content = _Table(_read(path, lambda: files.read_json(path.name)), str(path))
     return {name: _facts(client) for name, client in content.items()}
 
@@ -255,19 +251,21 @@ def _facts(client: "_Table") -> ClientFacts:
     )
 
 
-def _participation(rounds: tuple[RoundRecord, ...]) -> dict[str, ClientFacts]:
-    """Over a network a server knows of its clients only how often they took part."""
-    tallies: dict[str, Counter[str]] = {}
+def _with_participation(
+    clients: Mapping[str, ClientFacts], rounds: tuple[RoundRecord, ...]
+) -> dict[str, ClientFacts]:
+    """The clients, also those that told nothing, with the number of rounds that each took part in."""
+    tallies: dict[str, Counter[str]] = {name: Counter() for name in clients}
     for line in rounds:
         for kind, names in (("counted", line.clients), ("rejected", line.rejected), ("missing", line.missing)):
             for name in names:
                 tallies.setdefault(name, Counter())[kind] += 1
-    return {
-        name: ClientFacts(
-            counted=tally.get("counted"), rejected=tally.get("rejected"), missing=tally.get("missing")
-        )
-        for name, tally in sorted(tallies.items())
-    }
+    facts = {}
+    for name, tally in sorted(tallies.items()):
+        counted, rejected, missing = (tally.get(kind) for kind in ("counted", "rejected", "missing"))
+        known = clients.get(name, ClientFacts())
+        facts[name] = replace(known, counted=counted, rejected=rejected, missing=missing)
+    return facts
 
 
 def _final(files: RunDirectory, run: RunConfig) -> Evaluation | None:
