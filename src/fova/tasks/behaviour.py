@@ -1,40 +1,37 @@
-"""Training of behaviour policies: soft actor-critic in a simulator, for tasks whose data fova makes itself.
+"""Training of behaviour policies in a simulator, for tasks whose data fova makes itself.
 
-The networks are those of the offline algorithms. Training is a chain of segments: each starts fresh episodes
-from a seed of its own, and between two segments everything that matters is on disk (the learner in one file,
-the experience of each segment in another). A run that was interrupted therefore goes on from its last whole
-segment and ends with the very parameters it would have had.
+The algorithm is soft actor-critic (`soft_actor_critic.py`). Training is a chain of segments. Each segment starts
+fresh episodes from a seed of its own. Between two segments everything that matters is on disk: the learner in one
+file, and the experience of each segment in another. An interrupted run continues from its last whole segment and
+ends with the parameters it would have had.
 
-What a trained policy needs in order to act is in `behaviour_policy.py`; which snapshots of a run become the
-levels of a task is decided in `behaviour_levels.py`.
+`behaviour_policy.py` reads and writes trained policies. `behaviour_levels.py` decides which snapshots of a run
+become the levels of a task.
 """
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from gymnasium import Env
-from jaxtyping import Array, Float, PRNGKeyArray
-from numpy.typing import NDArray
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 from safetensors.numpy import save as format_tensors
 
+from fova.algorithms.base import Learner
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
-from fova.networks import GaussianActor, Squashed, TwinCritic, make_actor, polyak
-from fova.policy import Policy, from_actor
+from fova.policy import from_actor
 from fova.spaces import Space
 from fova.tasks import registry
 from fova.tasks.behaviour_policy import save_policy
+from fova.tasks.experience import Environments, Experience, Rows, measure_returns, sampled_actions
+from fova.tasks.soft_actor_critic import SoftActorCritic, learn
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class BehaviourConfig:
     discount: float = 0.99
     """Weight of the next step's value."""
     polyak_rate: float = 0.005
-    """How fast the slow critics follow the current ones."""
+    """Share of the current critics that the target critics take over at every update."""
     evaluation_episodes: int = 5
     """Episodes with sampled actions that end each segment."""
 
@@ -96,233 +93,18 @@ class BehaviourConfig:
             return self
         return replace(self, actor_rate=self.actor_rate * self.settled, critic_rate=self.critic_rate * self.settled)
 
-
-# --- The learner ------------------------------------------------------------------------------------------
-
-
-class Batch(NamedTuple):
-    """Transitions drawn from the experience."""
-
-    observations: Float[Array, "batch observation"]
-    actions: Float[Array, "batch action"]
-    rewards: Float[Array, " batch"]
-    next_observations: Float[Array, "batch observation"]
-    terminals: Float[Array, " batch"]
-
-
-class Learner(eqx.Module):
-    """Everything that training carries from one update to the next."""
-
-    actor: GaussianActor
-    critic: TwinCritic
-    slow_critic: TwinCritic
-    log_temperature: Float[Array, ""]
-    actor_moments: optax.OptState
-    critic_moments: optax.OptState
-
-
-def _optimisers(config: BehaviourConfig) -> tuple[optax.GradientTransformation, optax.GradientTransformation]:
-    return optax.flatten(optax.adam(config.actor_rate)), optax.flatten(optax.adam(config.critic_rate))
-
-
-def init_learner(space: Space, config: BehaviourConfig) -> Learner:
-    """Fresh networks; the temperature starts at 1."""
-    actor_key, critic_key = jax.random.split(jax.random.key(config.seed))
-    actor = make_actor(actor_key, space, "squashed", config.actor_hidden)
-    assert isinstance(actor, GaussianActor)
-    critic = TwinCritic(critic_key, space, config.critic_hidden)
-    log_temperature = jnp.zeros(())
-    actor_optimiser, critic_optimiser = _optimisers(config)
-    return Learner(
-        actor=actor,
-        critic=critic,
-        slow_critic=jax.tree.map(jnp.copy, critic),
-        log_temperature=log_temperature,
-        actor_moments=actor_optimiser.init((actor, log_temperature)),
-        critic_moments=critic_optimiser.init(critic),
-    )
-
-
-# --- The equations ----------------------------------------------------------------------------------------
-
-
-def critic_target(
-    batch: Batch,
-    next_values: Float[Array, "2 batch"],
-    next_log_probs: Float[Array, " batch"],
-    temperature: Float[Array, ""],
-    discount: float,
-) -> Float[Array, " batch"]:
-    """y = r + gamma (1 - terminal) (min_i Q_i(s', a') - temperature log pi(a'|s')), a' ~ pi(.|s')."""
-    soft_values = next_values.min(axis=0) - temperature * next_log_probs
-    return batch.rewards + discount * (1.0 - batch.terminals) * soft_values
-
-
-def critic_loss(values: Float[Array, "2 batch"], target: Float[Array, " batch"]) -> Float[Array, ""]:
-    """1/2 E[(Q_i(s, a) - y)^2], summed over the two critics."""
-    return 0.5 * jnp.square(values - target).mean(axis=1).sum()
-
-
-def actor_loss(
-    values: Float[Array, "2 batch"], log_probs: Float[Array, " batch"], temperature: Float[Array, ""]
-) -> Float[Array, ""]:
-    """E[temperature log pi(a|s) - min_i Q_i(s, a)], a ~ pi(.|s)."""
-    return jnp.mean(temperature * log_probs - values.min(axis=0))
-
-
-def temperature_loss(
-    log_temperature: Float[Array, ""], log_probs: Float[Array, " batch"], action_size: int
-) -> Float[Array, ""]:
-    """-temperature E[log pi(a|s) + H], H = -dim(A): the temperature falls while the entropy exceeds H."""
-    return -jnp.exp(log_temperature) * jnp.mean(jax.lax.stop_gradient(log_probs) - action_size)
-
-
-# --- Updates ----------------------------------------------------------------------------------------------
-
-
-def update_critic(learner: Learner, batch: Batch, key: PRNGKeyArray, config: BehaviourConfig) -> Learner:
-    """One step of the critics towards their target, and of the slow critics after them."""
-    next_actions, next_log_probs = _sample(learner.actor, batch.next_observations, key)
-    next_values = learner.slow_critic(batch.next_observations, next_actions)
-    temperature = jnp.exp(learner.log_temperature)
-    target = critic_target(batch, next_values, next_log_probs, temperature, config.discount)
-    gradient = jax.grad(lambda critic: critic_loss(critic(batch.observations, batch.actions), target))(
-        learner.critic
-    )
-    steps, moments = _optimisers(config)[1].update(gradient, learner.critic_moments)
-    critic = optax.apply_updates(learner.critic, steps)
-    slow_critic = polyak(learner.slow_critic, critic, config.polyak_rate)
-    return eqx.tree_at(
-        lambda part: (part.critic, part.slow_critic, part.critic_moments), learner, (critic, slow_critic, moments)
-    )
-
-
-def update_actor(learner: Learner, batch: Batch, key: PRNGKeyArray, config: BehaviourConfig) -> Learner:
-    """One step of actor and temperature."""
-
-    def loss(parts: tuple[GaussianActor, Float[Array, ""]]) -> Float[Array, ""]:
-        actor, log_temperature = parts
-        actions, log_probs = _sample(actor, batch.observations, key)
-        values = learner.critic(batch.observations, actions)
-        temperature = jnp.exp(jax.lax.stop_gradient(log_temperature))
-        return actor_loss(values, log_probs, temperature) + temperature_loss(
-            log_temperature, log_probs, batch.actions.shape[-1]
+    @property
+    def algorithm(self) -> SoftActorCritic:
+        return SoftActorCritic(
+            discount=self.discount,
+            tau=self.polyak_rate,
+            batch_size=self.batch,
+            actor_lr=self.actor_rate,
+            critic_lr=self.critic_rate,
+            hidden=self.actor_hidden,
+            critic_hidden=self.critic_hidden,
+            critic_updates=self.critic_updates,
         )
-
-    parts = (learner.actor, learner.log_temperature)
-    steps, moments = _optimisers(config)[0].update(jax.grad(loss)(parts), learner.actor_moments)
-    actor, log_temperature = optax.apply_updates(parts, steps)
-    return eqx.tree_at(
-        lambda part: (part.actor, part.log_temperature, part.actor_moments),
-        learner,
-        (actor, log_temperature, moments),
-    )
-
-
-def _sample(
-    actor: GaussianActor, observations: Float[Array, "batch observation"], key: PRNGKeyArray
-) -> tuple[Float[Array, "batch action"], Float[Array, " batch"]]:
-    distribution = actor(observations)
-    assert isinstance(distribution, Squashed)
-    return distribution.sample_with_log_prob(key)
-
-
-@partial(jax.jit, static_argnames="config", donate_argnames="learner")
-def learn(learner: Learner, batches: Batch, key: PRNGKeyArray, config: BehaviourConfig) -> Learner:
-    """Updates on a stack of batches [visits, critic updates, batch, ...]; the actor learns on each visit's last."""
-
-    def visit(learner: Learner, drawn: tuple[Batch, PRNGKeyArray]) -> tuple[Learner, None]:
-        batches, key = drawn
-        keys = jax.random.split(key, config.critic_updates + 1)
-        # Unrolled rather than chosen by a condition: the compiled step stays free of branches.
-        for i in range(config.critic_updates):
-            batch = Batch(*(field[i] for field in batches))
-            learner = update_critic(learner, batch, keys[i], config)
-        return update_actor(learner, batch, keys[-1], config), None
-
-    keys = jax.random.split(key, len(batches.rewards))
-    return jax.lax.scan(visit, learner, (batches, keys))[0]
-
-
-# --- Experience -------------------------------------------------------------------------------------------
-
-
-class Experience:
-    """All transitions of a run in the order they were made; each segment is also a file of its own."""
-
-    def __init__(self, space: Space, capacity: int) -> None:
-        self.size = 0
-        self.rows = {
-            "observations": np.zeros((capacity, space.observation), np.float32),
-            "actions": np.zeros((capacity, space.action.size), np.float32),
-            "rewards": np.zeros(capacity, np.float32),
-            "next_observations": np.zeros((capacity, space.observation), np.float32),
-            "terminals": np.zeros(capacity, np.float32),
-        }
-
-    def add(self, rows: dict[str, NDArray]) -> None:
-        end = self.size + len(rows["rewards"])
-        for name, values in rows.items():
-            self.rows[name][self.size : end] = values
-        self.size = end
-
-    def last(self, count: int) -> dict[str, NDArray]:
-        return {name: values[self.size - count : self.size] for name, values in self.rows.items()}
-
-    def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> Batch:
-        """Batches drawn uniformly with replacement."""
-        chosen = rng.integers(self.size, size=shape)
-        return Batch(**{name: jnp.asarray(values[chosen]) for name, values in self.rows.items()})
-
-
-class Simulators:
-    """Environments stepped side by side; an episode that ends is followed at once by the next."""
-
-    def __init__(self, environments: Sequence[Env], rng: np.random.Generator) -> None:
-        self.environments = environments
-        seeds = rng.integers(2**31, size=len(environments))
-        self.observations = np.stack(
-            [env.reset(seed=int(seed))[0] for env, seed in zip(environments, seeds)]
-        ).astype(np.float32)
-
-    def step(self, actions: NDArray) -> dict[str, NDArray]:
-        """One step of every environment, as rows of experience."""
-        before, rewards, terminals = self.observations.copy(), [], []
-        after = np.empty_like(before)
-        for i, env in enumerate(self.environments):
-            after[i], reward, terminated, truncated, _ = env.step(actions[i])
-            rewards.append(reward)
-            terminals.append(terminated)
-            self.observations[i] = env.reset()[0] if terminated or truncated else after[i]
-        return {
-            "observations": before,
-            "actions": actions,
-            "rewards": np.asarray(rewards, np.float32),
-            "next_observations": after,
-            "terminals": np.asarray(terminals, np.float32),
-        }
-
-
-def measure_returns(policy: Policy, environments: Sequence[Env], seed: Sequence[int]) -> NDArray:
-    """The return of one episode with sampled actions in each environment, played side by side."""
-    rng = np.random.default_rng(seed)
-    playing = list(range(len(environments)))
-    returns = np.zeros(len(environments))
-    observations = Simulators(environments, rng).observations
-    while playing:
-        actions = _sampled_actions(policy, observations[playing], rng)
-        for i, action in zip(list(playing), actions):
-            observations[i], reward, terminated, truncated, _ = environments[i].step(action)
-            returns[i] += reward
-            if terminated or truncated:
-                playing.remove(i)
-    return returns
-
-
-def _sampled_actions(policy: Policy, observations: NDArray, rng: np.random.Generator) -> NDArray:
-    """A random action in [-1, 1] for each row: [n, observation] -> [n, action]."""
-    noise = rng.standard_normal((len(observations), policy.space.action.size), np.float32)
-    return policy.unit_actions(observations, noise)
 
 
 # --- Training ---------------------------------------------------------------------------------------------
@@ -342,19 +124,18 @@ def train_behaviour(
     directory: Path,
     progress: Callable[[Evaluation], None] = lambda evaluation: None,
 ) -> list[Evaluation]:
-    """Train, or go on training, in `directory`; every segment leaves `actor-STEPS.safetensors` there."""
+    """Train, or continue training, in `directory`; every segment leaves `actor-STEPS.safetensors` there."""
     task = registry.get(task_name)
     directory.mkdir(parents=True, exist_ok=True)
     environments = [task.make() for _ in range(max(config.environments, config.evaluation_episodes))]
     _check_bounds(task_name, environments[0])
-    learner = init_learner(task.space, config)
+    learner = config.algorithm.init(jax.random.key(config.seed), task.space)
     experience = Experience(task.space, config.steps)
     learner, history = _resume(directory, task_name, config, learner, experience)
     while len(history) * config.segment < config.steps:
-        index = len(history)
-        current = config.at(experience.size)
+        index, current = len(history), config.at(experience.size)
         learner = _run_segment(index, learner, experience, environments[: config.environments], task.space, current)
-        policy = from_actor(learner.actor, None, task.space)
+        policy = from_actor(learner.actor.network, None, task.space)
         returns = measure_returns(policy, environments[: config.evaluation_episodes], [config.seed, index, 1])
         history.append(Evaluation(experience.size, float(returns.mean()), float(returns.std())))
         save_policy(policy, directory / f"actor-{experience.size:08d}.safetensors")
@@ -375,22 +156,22 @@ def _run_segment(
     """One segment from fresh episodes. Its randomness depends on the seed and the index alone."""
     rng = np.random.default_rng([config.seed, index, 0])
     key = jax.random.fold_in(jax.random.key(config.seed + 1), index)
-    simulators = Simulators(environments, rng)
-    action_shape = (config.environments, space.action.size)
+    playground, algorithm = Environments(environments, rng), config.algorithm
+    learner = algorithm.with_learning_rates(learner)
     warming_up = experience.size < config.warmup
     end = experience.size + config.segment
     while experience.size < end:
-        policy = from_actor(learner.actor, None, space)
+        policy = from_actor(learner.actor.network, None, space)
         for _ in range(config.chunk // config.environments):
             if warming_up:
-                actions = rng.uniform(-1.0, 1.0, action_shape).astype(np.float32)
+                actions = rng.uniform(-1.0, 1.0, (config.environments, space.action.size)).astype(np.float32)
             else:
-                actions = _sampled_actions(policy, simulators.observations, rng)
-            experience.add(simulators.step(actions))
+                actions = sampled_actions(policy, playground.observations, rng)
+            experience.add(playground.step(actions))
         if not warming_up:
-            visits = config.chunk // (config.steps_per_update * config.critic_updates)
-            batches = experience.draw((visits, config.critic_updates, config.batch), rng)
-            learner = learn(learner, batches, jax.random.fold_in(key, experience.size), config)
+            steps = config.chunk // (config.steps_per_update * config.critic_updates)
+            batches = experience.draw((steps, config.critic_updates * config.batch), rng)
+            learner = learn(learner, batches, jax.random.fold_in(key, experience.size), algorithm)
     return learner
 
 
@@ -406,16 +187,21 @@ def _check_bounds(task_name: str, env: Env) -> None:
 # --- Checkpoints ------------------------------------------------------------------------------------------
 
 
-def _save_experience(directory: Path, index: int, rows: dict[str, NDArray]) -> None:
+def _save_experience(directory: Path, index: int, rows: Rows) -> None:
     write_atomically(directory / f"experience-{index:04d}.safetensors", format_tensors(rows))
 
 
 def _save_learner(
     directory: Path, task_name: str, config: BehaviourConfig, learner: Learner, history: list[Evaluation]
 ) -> None:
-    leaves = {str(i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(learner))}
+    arrays = {name: np.asarray(array) for name, array in _named_arrays(learner).items()}
     record = {"task": task_name, "config": asdict(config), "history": history}
-    write_atomically(directory / "learner.safetensors", format_tensors(leaves, {"run": json.dumps(record)}))
+    write_atomically(directory / "learner.safetensors", format_tensors(arrays, {"run": json.dumps(record)}))
+
+
+def _named_arrays(learner: Learner) -> dict[str, Any]:
+    """The arrays of a learner by the path to each, such as `.critic.network.net.last.bias`."""
+    return {jax.tree_util.keystr(path): array for path, array in jax.tree_util.tree_leaves_with_path(learner)}
 
 
 def _resume(
@@ -425,12 +211,18 @@ def _resume(
     path = directory / "learner.safetensors"
     if not path.exists():
         return learner, []
-    with safe_open(path, "numpy") as file:
-        record: dict[str, Any] = json.loads(file.metadata()["run"])
+    try:
+        with safe_open(path, "numpy") as file:
+            record: dict[str, Any] = json.loads(file.metadata()["run"])
+        saved = load_file(path)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise FovaError(f"{path} is damaged ({error}). Train in another directory.") from error
     _check_same_run(directory, record, task_name, config)
-    saved = load_file(path)
-    leaves, structure = jax.tree.flatten(learner)
-    learner = jax.tree.unflatten(structure, [jnp.asarray(saved[str(i)]) for i in range(len(leaves))])
+    expected = {name: array.shape for name, array in _named_arrays(learner).items()}
+    if {name: array.shape for name, array in saved.items()} != expected:
+        raise FovaError(f"{path} was written by another version of fova. Train in another directory.")
+    arrays = [jnp.asarray(saved[name]) for name in expected]
+    learner = jax.tree.unflatten(jax.tree.structure(learner), arrays)
     history = [Evaluation(*entry) for entry in record["history"]]
     for index in range(len(history)):
         experience.add(load_file(directory / f"experience-{index:04d}.safetensors"))

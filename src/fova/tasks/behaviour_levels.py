@@ -17,8 +17,9 @@ from safetensors import safe_open
 
 from fova.errors import FovaError
 from fova.tasks import registry
-from fova.tasks.behaviour import Evaluation, measure_returns
+from fova.tasks.behaviour import Evaluation
 from fova.tasks.behaviour_policy import read_policy
+from fova.tasks.experience import measure_returns
 
 EPISODES = 20
 RUNGS = 8
