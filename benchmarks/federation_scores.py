@@ -19,7 +19,8 @@ from fova.errors import FovaError
 from fova.evaluation.rollouts import play
 from fova.evaluation.statistics import bootstrap_mean
 from fova.federation.clients import ClientSpec, Federation
-from fova.federation.simulation import RoundReport, Simulation, State
+from fova.federation.engine import RoundReport, RoundSettings, State
+from fova.federation.simulation import Simulation
 from fova.machine import runtime
 from fova.policy import from_actor
 from fova.tasks import registry
@@ -55,7 +56,7 @@ def final_score(
     """
     runtime.prepare()
     frame = Normaliser.identity(members.space.observation)  # a private run has no other
-    simulation = Simulation(algorithm, members.prepared(frame), members.space, **options)
+    simulation = Simulation(algorithm, members.prepared(frame), members.space, RoundSettings(**options))
     state, reports = before(simulation.start()), []
     for _ in range(rounds):
         try:
@@ -65,7 +66,7 @@ def final_score(
             return None, reports
         reports.append(report)
     policy = from_actor(
-        jax.tree.map(jax.device_get, state.broadcast.actor),
+        jax.tree.map(jax.device_get, algorithm.policy(state.broadcast)),
         frame,
         members.space,
     )

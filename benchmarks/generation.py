@@ -32,7 +32,7 @@ def plain(task_name: str, quality: str, steps: int) -> int:
         if policy is None:
             action = rng.uniform(-1.0, 1.0, environment.action_space.shape).astype(np.float32)
         else:
-            action = policy(observation[None].astype(np.float32), rng)[0]
+            action = policy.sample(observation, rng)
         following, reward, terminated, truncated, _ = environment.step(action)
         rows.append((observation, action, reward, following, terminated))
         observation = environment.reset()[0] if terminated or truncated else following

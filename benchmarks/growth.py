@@ -24,6 +24,7 @@ def measure(clients: int, rows: int, width: int, steps: int, cohort: int) -> dic
     from step_speed import SPACE, made_up
 
     from fova import algorithms
+    from fova.federation.engine import RoundSettings
     from fova.federation.simulation import Simulation
     from fova.machine import runtime
 
@@ -33,8 +34,7 @@ def measure(clients: int, rows: int, width: int, steps: int, cohort: int) -> dic
         algorithms.configure("fova", hidden=(width, width), batch_size=128),
         {f"client-{i}": data for i in range(clients)},
         SPACE,
-        local_steps=steps,
-        cohort=cohort,
+        RoundSettings(local_steps=steps, cohort=cohort),
     )
     state = simulation.start()
     carried = sum(leaf.nbytes for leaf in jax.tree.leaves(state.learners))

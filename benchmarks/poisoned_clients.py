@@ -6,7 +6,7 @@ python benchmarks/poisoned_clients.py           measure what is missing, then wr
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -17,8 +17,8 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from fova.algorithms.base import Batch, Broadcast, Data, Submission, replace
 from fova.federation.aggregation import AGGREGATIONS
-from fova.federation.simulation import State
-from fova.spaces import Space
+from fova.federation.engine import State
+from fova.spaces import Box, Space
 
 CLIENTS, SIZE, ROUNDS, LOCAL_STEPS, HIDDEN = 5, 2000, 12, 40, (64, 64)
 AGGREGATORS = ("uniform", "median", "trimmed-mean", "krum")
@@ -51,16 +51,22 @@ class Member(eqx.Module):
     honest: Any
     attack: Int[Array, ""]
 
-    @property
-    def actor(self) -> Any:
-        return self.honest.actor
-
 
 @dataclass(frozen=True)
 class WithPoison:
     """An algorithm whose clients may lie when they submit."""
 
+    action_spaces: ClassVar[tuple[type, ...]] = (Box,)
+
     inner: Any
+
+    @property
+    def mergeable(self) -> bool:
+        return self.inner.mergeable
+
+    @property
+    def client_weights(self) -> str:
+        return self.inner.client_weights
 
     @property
     def batch_size(self) -> int:
@@ -73,6 +79,9 @@ class WithPoison:
     def init(self, key: PRNGKeyArray, space: Space) -> Member:
         return Member(self.inner.init(key, space), jnp.zeros((), jnp.int32))
 
+    def start(self, member: Member) -> Any:
+        return self.inner.start(member.honest)
+
     def receive(self, member: Member, broadcast: Broadcast) -> Member:
         return Member(self.inner.receive(member.honest, broadcast), member.attack)
 
@@ -81,9 +90,6 @@ class WithPoison:
         return Member(honest, member.attack), metrics
 
     def submit(self, member: Member, broadcast: Any, data: Data) -> tuple[Member, Submission]:
-        if isinstance(broadcast, Member):  # before the first round, when there is nothing to lie about yet
-            _, submission = self.inner.submit(member.honest, broadcast.honest, data)
-            return member, submission
         honest, submission = self.inner.submit(member.honest, broadcast, data)
         _, strange = self.inner.submit(self.inner.init(jax.random.key(99), data.space), broadcast, data)
         lies = [partial(moved_by, factor) for factor in FACTORS.values()]
@@ -91,10 +97,19 @@ class WithPoison:
         parameters = jax.lax.switch(member.attack, lies, submission.parameters, broadcast)
         return Member(honest, member.attack), replace(submission, parameters=parameters)
 
-    def aggregate(self, submissions: Submission) -> Broadcast:
-        return self.inner.aggregate(submissions)
+    def aggregate(self, server: Any, submissions: Submission) -> Any:
+        return self.inner.aggregate(server, submissions)
 
-    def data_changed(self, member: Member) -> Member:
+    def policy(self, broadcast: Any) -> Any:
+        return self.inner.policy(broadcast)
+
+    def local_policy(self, member: Member) -> Any:
+        return self.inner.local_policy(member.honest)
+
+    def networks(self, parameters: Any) -> Any:
+        return self.inner.networks(parameters)
+
+    def data_changed(self, member: Member, rescale: Any) -> Member:
         return member
 
 
@@ -115,7 +130,8 @@ def one_run(aggregation: str, attack: str, seed: int) -> tuple[float | None, dic
         seed=seed,
         aggregation=AGGREGATIONS[aggregation],
     )
-    counts = [sum(client in report.rejected for report in reports) for client in range(CLIENTS)]
+    names = [f"expert-{i + 1}" for i in range(CLIENTS)]
+    counts = [sum(name in report.rejected for report in reports) for name in names]
     return score, {
         "rounds_the_liar_was_rejected": counts.pop(POISONED),
         "rounds_an_honest_client_was_rejected": sum(counts),

@@ -43,9 +43,10 @@ def one_run(setting: dict[str, Any], seed: int, **options: Any) -> tuple[float |
     figures: dict[str, Any] = {}
     if reports and reports[-1].traffic:
         figures |= {"bytes_up": reports[-1].traffic.up, "bytes_down": reports[-1].traffic.down}
-    if reports and "update_norm" in reports[-1].metrics:
+    if reports and all("update_norm" in client for client in reports[-1].clients.values()):
         figures["median_update_norms"] = [
-            round(float(sorted(r.metrics["update_norm"])[len(r.clients) // 2]), 3) for r in reports
+            round(sorted(client["update_norm"] for client in r.clients.values())[len(r.clients) // 2], 3)
+            for r in reports
         ]
     return score, figures
 

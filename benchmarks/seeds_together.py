@@ -13,6 +13,7 @@ import numpy as np
 
 from fova.algorithms import configure
 from fova.data.transitions import Episode, Transitions, from_episodes
+from fova.federation.engine import RoundSettings
 from fova.federation.simulation import Simulation
 from fova.machine import runtime
 from fova.spaces import Space
@@ -40,7 +41,7 @@ def seconds_of_a_round(name: str, hidden: tuple[int, ...], batch: int, steps: in
     data = made_up_rows()
     algorithm = configure(name, hidden=hidden, batch_size=batch)
     federation = {f"client-{i}": data for i in range(clients)}
-    simulation = Simulation(algorithm, federation, SPACE, local_steps=steps, together=False)
+    simulation = Simulation(algorithm, federation, SPACE, RoundSettings(local_steps=steps, together=False))
     state, taken = simulation.start(), []
     for _ in range(REPEATS + 1):
         began = time.process_time()

@@ -12,7 +12,7 @@ from step_speed import PAPER, SMALL, SPACE, Setting
 from turns import seconds_of, spread, take_turns
 
 from fova import algorithms
-from fova.algorithms.base import Broadcast, Submission
+from fova.algorithms.base import Submission
 from fova.federation import rounds
 from fova.federation.aggregation import AGGREGATIONS
 from fova.federation.wire import payload_bytes
@@ -26,12 +26,12 @@ def server_work(turns: int) -> dict[str, Any]:
 
 def _one(setting: Setting, turns: int) -> dict[str, Any]:
     algorithm = algorithms.configure("fova", **setting.sizes)
-    learner = algorithm.init(jax.random.key(0), SPACE)
-    broadcast = Broadcast(learner.actor, learner.critic)
+    _, server = rounds.start(algorithm, SPACE, jax.random.key(0))
+    broadcast = server.broadcast
     parameters = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], TOGETHER, axis=0), broadcast)
     submissions = Submission(parameters, jnp.zeros(TOGETHER), {})
-    merge = jax.jit(partial(rounds.merge, algorithm, AGGREGATIONS["algorithm"]))
-    work = seconds_of(lambda: jax.block_until_ready(merge(submissions, jnp.ones(TOGETHER, bool))))
+    merge = jax.jit(partial(rounds.combine, algorithm, AGGREGATIONS["algorithm"]))
+    work = seconds_of(lambda: jax.block_until_ready(merge(submissions)))
     seconds = take_turns({"merge": work}, turns)["merge"]
     return {
         "bytes_each_way": payload_bytes(broadcast),

@@ -23,6 +23,7 @@ import fova
 from fova.evaluation.rollouts import EVALUATION_SEED
 from fova.evaluation.statistics import bootstrap_mean
 from fova.federation.clients import ClientSpec, Federation
+from fova.federation.statistics import client_statistics, common_normaliser
 from fova.run.directory import RunDirectory
 from fova.tasks import registry
 
@@ -60,7 +61,8 @@ def ours(federation: Federation, setting: dict[str, Any], scratch: Path) -> list
 
 
 def write_rows(federation: Federation, path: Path) -> None:
-    normaliser = federation.normaliser()
+    told = [client_statistics(data) for data in federation.clients.values()]
+    normaliser = common_normaliser(told, federation.space.observation)
     data = next(iter(federation.prepared(normaliser).values()))
     np.savez(
         path,

@@ -19,6 +19,7 @@ from turns import Timer, now, ratios, seconds_of, spread, take_turns
 from fova import algorithms
 from fova.algorithms.base import Broadcast, unpack
 from fova.data.transitions import Episode, Transitions, from_episodes
+from fova.federation.engine import RoundSettings
 from fova.federation.simulation import Simulation
 from fova.spaces import Space
 
@@ -64,7 +65,7 @@ def round_timer(setting: Setting, algorithm: str = "fova", **settings: Any) -> T
         algorithms.configure(algorithm, **setting.sizes, **settings),
         {f"client-{i}": made_up(ROWS, i) for i in range(CLIENTS)},
         SPACE,
-        local_steps=setting.steps,
+        RoundSettings(local_steps=setting.steps),
     )
     state = simulation.start()
 

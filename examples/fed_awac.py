@@ -1,9 +1,10 @@
-"""An algorithm of your own in one file: federated AWAC, which weighs cloning by the advantage of the data's action.
+"""An algorithm of your own in one file: federated AWAC, which weights cloning by the advantage of the data action.
 
     fova train --algorithm examples/fed_awac.py --task maze2d-umaze --clients expert random
 
-Deriving from `ActorCritic` brings networks, optimisers and messages; only `step` is written here. Every field of
-the dataclass is a flag of the command line, with the line below it as its help.
+Nair et al., "AWAC: Accelerating Online Reinforcement Learning with Offline Datasets". `ActorCritic` provides
+networks, optimisers and messages, so that only `step` is written here. Every field of the dataclass is a flag of
+the command line; the text below the field is its help.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, descend, target
+from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics
 from fova.networks import polyak
 
 
@@ -23,34 +24,31 @@ class FedAwac(ActorCritic):
     name: ClassVar[str] = "fed-awac"
 
     temperature: float = 1.0
-    """How sharply cloning prefers actions with a higher Q than the policy's own."""
+    """Temperature of the weights exp(advantage / temperature). Large values mean plain behaviour cloning."""
 
     def step(self, learner: Learner, broadcast: Broadcast, batch: Batch, key: jax.Array) -> tuple[Learner, Metrics]:
-        s, a = batch.observations, batch.actions
-        here_key, next_key = jax.random.split(key)
+        s, a, next_s = batch.observations, batch.actions, batch.next_observations
+        local_key, next_key = jax.random.split(key)
 
-        # --- Critics: the policy's own value at s' ---
-        a_next = learner.actor(batch.next_observations).sample(next_key)
-        next_value = learner.slow_critic(batch.next_observations, a_next).min(axis=0)
-        y = target(batch.rewards, batch.terminals, next_value, self.discount)
+        # --- Critics: the target is the value of the policy's action at s' ---
+        a_next = learner.actor(next_s).sample(next_key)
+        y = self.target(batch, learner.target_critic(next_s, a_next).min(axis=0))
 
         def critic_loss(critic):
             q = critic(s, a)
             return jnp.square(q - y).mean(axis=1).sum(), q
 
-        (critic_objective, q), gradient = jax.value_and_grad(critic_loss, has_aux=True)(learner.critic)
-        critic, critic_moments = descend(self.critic_lr, learner.critic, gradient, learner.critic_moments)
+        critic, critic_objective, q = learner.critic.descend(critic_loss, has_aux=True)
 
-        # --- Actor: cloning weighted by advantage ---
-        own_value = learner.critic(s, learner.actor(s).sample(here_key)).min(axis=0)
-        weight = jnp.minimum(jnp.exp((q.min(axis=0) - own_value) / self.temperature), 100.0)
+        # --- Actor: cloning, weighted by the advantage of the data's action over the policy's ---
+        v = learner.critic(s, learner.actor(s).sample(local_key)).min(axis=0)
+        weight = jnp.minimum(jnp.exp((q.min(axis=0) - v) / self.temperature), 100.0)
 
         def actor_loss(actor):
             return -jnp.mean(weight * actor(s).log_prob(a))
 
-        actor_objective, gradient = jax.value_and_grad(actor_loss)(learner.actor)
-        actor, actor_moments = descend(self.actor_lr, learner.actor, gradient, learner.actor_moments)
+        actor, actor_objective, _ = learner.actor.descend(actor_loss)
 
-        slow_critic = polyak(learner.slow_critic, critic, self.tau)
+        target_critic = polyak(learner.target_critic, critic.network, self.tau)
         metrics = {"critic_loss": critic_objective, "actor_loss": actor_objective, "weight": weight.mean()}
-        return Learner(actor, critic, slow_critic, actor_moments, critic_moments), metrics
+        return Learner(actor, critic, target_critic), metrics

@@ -17,6 +17,7 @@ from fova.networks import (
     distance,
     make_actor,
     normalised,
+    pick,
     polyak,
 )
 from fova.spaces import Space
@@ -60,6 +61,14 @@ def test_a_saturated_action_swamps_the_squashed_likelihood_but_not_the_clipped()
     squashed, clipped = Squashed(column(0.5), spread), Clipped(column(0.5), spread)
     assert float(squashed.log_prob(moderate)[0] - squashed.log_prob(saturated)[0]) > 100
     assert float(clipped.log_prob(moderate)[0] - clipped.log_prob(saturated)[0]) < 1
+
+
+@pytest.mark.parametrize(("kind", "squash"), [(Squashed, np.tanh), (Clipped, lambda u: np.clip(u, -1.0, 1.0))])
+def test_a_sample_is_the_mean_plus_the_noise_times_the_standard_deviation(kind, squash):
+    key, log_std = jax.random.key(3), np.log([0.1, 0.5])
+    noise = np.asarray(jax.random.normal(key, (4, 2)))
+    sample = kind(jnp.full((4, 2), 0.2), jnp.tile(jnp.asarray(log_std), (4, 1))).sample(key)
+    np.testing.assert_allclose(sample, squash(0.2 + noise * [0.1, 0.5]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [Squashed, Clipped])
@@ -146,32 +155,78 @@ def test_twin_critics_score_a_stack_as_they_score_each():
     assert stacked.shape == (2, 4, 5)
     for candidate in range(4):
         np.testing.assert_allclose(stacked[:, candidate], critic(states, actions[candidate]), rtol=1e-5, atol=1e-6)
-    own = critic.each(states, actions[:2])
-    np.testing.assert_allclose(own[0], stacked[0, 0], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(own[1], stacked[1, 1], rtol=1e-5, atol=1e-6)
+    paired = critic.paired(states, actions[:2])
+    np.testing.assert_allclose(paired[0], stacked[0, 0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(paired[1], stacked[1, 1], rtol=1e-5, atol=1e-6)
     assert float(jnp.abs(stacked[0] - stacked[1]).max()) > 1e-3, "the twins must differ"
 
 
-def test_a_kept_forward_pass_gives_the_same_values_and_gradients_without_a_product():
+ROW_MEANS = 4  # matrix products in two LayerNorms: with a column of equal numbers
+
+
+def same_values_and_gradients(fresh, reused, *arguments):
+    """Checks both, and returns the number of matrix products in each forward pass."""
+    expected, found = (jax.value_and_grad(f, range(len(arguments)))(*arguments) for f in (fresh, reused))
+    jax.tree.map(lambda e, f: np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-6), expected, found)
+    return [str(jax.make_jaxpr(f)(*arguments)).count("dot_general") for f in (fresh, reused)]
+
+
+def test_scored_candidates_give_the_critics_gradients_without_a_product():
     critic = TwinCritic(jax.random.key(0), SPACE, (8, 8))
     states, actions = jnp.ones((5, 3)), jax.random.normal(jax.random.key(1), (4, 5, 2))
-    kept = critic.keep(states, actions)
-    # The first critic's gradient is wanted at the third candidate, the second's at the first.
-    pick = jnp.array([2, 0])
-    own = actions[pick]
-    own_kept = [products[jnp.arange(2), pick] for products in kept]
+    scored = critic.score(states, actions)
+    np.testing.assert_array_equal(scored.q, critic(states, actions))
+    # The first critic's winners differ from state to state, the second's winner is the first candidate.
+    winner = jnp.array([[2, 1, 3, 0, 2], [0, 0, 0, 0, 0]])
+    a_won = jnp.stack([actions[w, jnp.arange(5)] for w in winner])
 
-    def fresh(critic, own):
-        return jnp.sum(jnp.sin(critic.each(states, own)))
+    def objective(q_data, q_won):
+        return jnp.sum(jnp.sin(q_data)) + jnp.sum(jnp.cos(q_won))
 
-    def again(critic, own):
-        return jnp.sum(jnp.sin(critic.again(states, own, own_kept)))
+    def fresh(critic):
+        return objective(critic(states, actions[1]), critic.paired(states, a_won))
 
-    expected, found = (jax.value_and_grad(f, argnums=(0, 1))(critic, own) for f in (fresh, again))
-    jax.tree.map(lambda e, f: np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-6), expected, found)
-    products = [str(jax.make_jaxpr(f)(critic, own)).count("dot_general") for f in (fresh, again)]
-    row_means = 4  # of two LayerNorms: products with a column of equal numbers
-    assert products == [row_means + 3, row_means]
+    def reused(critic):
+        return objective(*scored.for_critic(critic, 1, winner))
+
+    assert same_values_and_gradients(fresh, reused, critic) == [2 * (ROW_MEANS + 3), ROW_MEANS]
+
+
+def test_a_scored_candidate_gives_the_actions_gradient_without_a_product():
+    critic = TwinCritic(jax.random.key(0), SPACE, (8, 8))
+    states, actions = jnp.ones((5, 3)), jax.random.normal(jax.random.key(1), (4, 5, 2))
+    scored = critic.score(states, actions)
+
+    def fresh(action):
+        return jnp.sum(jnp.sin(critic(states, action)))
+
+    def reused(action):
+        return jnp.sum(jnp.sin(scored.for_action(2, action)))
+
+    assert same_values_and_gradients(fresh, reused, actions[2]) == [ROW_MEANS + 3, ROW_MEANS]
+
+
+@pytest.mark.parametrize("kind", ["clipped", "squashed"])
+def test_a_finished_forward_pass_gives_the_actors_gradients_without_a_product(kind):
+    actor = make_actor(jax.random.key(0), SPACE, kind, (8, 8), layer_norm=True)
+    states, action = jax.random.normal(jax.random.key(1), (5, 3)), jnp.full((5, 2), 0.4)
+    forward = actor.forward(states)
+    np.testing.assert_array_equal(forward.policy.mode(), actor(states).mode())
+
+    def fresh(actor):
+        return jnp.sum(actor(states).log_prob(action))
+
+    def reused(actor):
+        return jnp.sum(forward.for_actor(actor).log_prob(action))
+
+    assert same_values_and_gradients(fresh, reused, actor) == [ROW_MEANS + 3, ROW_MEANS]
+
+
+def test_pick_takes_each_critics_winner():
+    q = jnp.array([[[1.0], [4.0], [3.0]], [[5.0], [2.0], [3.0]]])
+    assert pick(q, jnp.array([[1], [0]])).tolist() == [[4.0], [5.0]]
+    actions = jnp.arange(12.0).reshape(2, 3, 1, 2)
+    assert pick(actions, jnp.array([[0], [2]])).tolist() == [[[0.0, 1.0]], [[10.0, 11.0]]]
 
 
 def test_layer_norm_and_its_gradient_agree_with_what_autodiff_makes_of_the_definition():

@@ -1,12 +1,19 @@
+import contextlib
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save, save_file
 
+from fova import networks
 from fova.data.normalise import Normaliser, client_sums, combine
 from fova.errors import FovaError
 from fova.networks import make_actor
-from fova.policy import from_actor, load_policy, stack
+from fova.policy import LOG_STD_RANGE, Policy, from_actor, load_policy, parse_weights, stack
 from fova.spaces import Box, Space
 
 MEAN, STD = np.array([1.0, -2.0, 0.0], np.float32), np.array([2.0, 0.5, 1.0], np.float32)
@@ -70,6 +77,108 @@ def test_samples_have_the_actors_distribution(kind):
     assert (ours <= HIGH).all()
 
 
+class Always:
+    """A generator that draws the same number always."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def standard_normal(self, shape, dtype):
+        return np.full(shape, self.number, dtype)
+
+
+@pytest.mark.parametrize(
+    ("kind", "noise", "expected"),
+    [
+        ("squashed", 0.25, 5 * (np.tanh(1.0) + 1)),  # u = 0.5 + 2 * 0.25
+        ("squashed", -0.25, 5.0),  # u = 0.5 - 2 * 0.25
+        ("clipped", 0.25, 5 * (np.tanh(0.5) + 1.5)),
+        ("clipped", -0.25, 5 * (np.tanh(0.5) + 0.5)),
+        ("clipped", 3.0, 10.0),  # beyond the bounds
+        ("clipped", -3.0, 0.0),
+    ],
+)
+def test_a_sample_by_hand(kind, noise, expected):
+    """Mean 0.5 before the tanh, standard deviation 2, actions between 0 and 10."""
+    weights = {"last.weight": np.zeros((1, 2), np.float32), "last.bias": np.float32([0.5, np.log(2)])}
+    policy = Policy(kind, weights, Space(1, Box.of(1, 0.0, 10.0)))
+    for observation, shape in ((np.zeros(1), (1,)), (np.zeros((3, 1)), (3, 1))):
+        sampled = policy.sample(observation, Always(noise))
+        assert sampled.shape == shape
+        np.testing.assert_allclose(sampled, np.full(shape, expected), rtol=1e-6, atol=1e-6)
+    assert policy([0.0]) == pytest.approx(5 * (np.tanh(0.5) + 1), rel=1e-6)
+
+
+def test_a_deterministic_policy_draws_nothing():
+    _, policy = make("deterministic")
+    np.testing.assert_array_equal(policy.sample(OBSERVATIONS, None), policy(OBSERVATIONS))
+
+
+def test_spread_is_clipped_like_the_network():
+    assert LOG_STD_RANGE == networks.LOG_STD_RANGE
+
+
+def test_without_a_normaliser_the_network_takes_raw_observations():
+    actor, _ = make()
+    identity = from_actor(actor, Normaliser.identity(3), SPACE)
+    np.testing.assert_array_equal(from_actor(actor, None, SPACE)(OBSERVATIONS), identity(OBSERVATIONS))
+
+
+def test_policies_that_differ_are_not_stacked():
+    _, policy = make()
+    for other in (
+        make("squashed")[1],
+        make(layer_norm=False)[1],
+        Policy("clipped", policy.weights, Space.unit(3, 2)),
+    ):
+        with pytest.raises(FovaError, match="cannot be run as one"):
+            stack([policy, other])
+
+
+# --- What is refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_observations_that_are_not_finite_are_refused_with_their_place(bad):
+    _, policy = make()
+    rows = OBSERVATIONS.copy()
+    rows[4, 1] = bad
+    for ask in (policy, policy.unit_actions, lambda x: policy.sample(x, np.random.default_rng(0))):
+        with pytest.raises(FovaError, match=f"finite numbers, but column 1 of observation 4 is {bad}"):
+            ask(rows)
+        with pytest.raises(FovaError, match="column 1 of observation 0"):
+            ask(rows[4])
+    with pytest.raises(FovaError, match="column 1 of observation 10 is"):
+        stack([policy, policy])(np.stack([OBSERVATIONS, rows]))
+
+
+def test_observations_that_would_overflow_are_refused():
+    _, policy = make(layer_norm=False)
+    with pytest.raises(FovaError, match=r"Column 2 of observation 0 is 1e\+30, too large"):
+        policy([0.0, 0.0, 1e30])
+    assert np.isfinite(policy([0.0, 0.0, 1e14])).all()
+
+
+def test_observations_that_are_no_numbers_are_refused():
+    _, policy = make()
+    for wrong in (["a", "b", "c"], [[1.0, 2.0, 3.0], [1.0]], None):
+        with pytest.raises(FovaError, match=r"Observations must be|takes observations"):
+            policy(wrong)
+
+
+def test_no_observations_give_no_actions():
+    _, policy = make()
+    assert policy(np.zeros((0, 3))).shape == (0, 2)
+
+
+def test_an_unknown_kind_or_action_space_is_refused():
+    _, policy = make()
+    with pytest.raises(FovaError, match="'tree', but must be one of clipped, squashed, deterministic"):
+        Policy("tree", policy.weights, SPACE)
+    with pytest.raises(FovaError, match="acts in a Box"):
+        Policy("clipped", policy.weights, Space(3, "discrete"))
+
+
 def test_saved_and_loaded_gives_the_same_actions(tmp_path):
     _, policy = make()
     policy.save(tmp_path / "policy.safetensors")
@@ -77,6 +186,7 @@ def test_saved_and_loaded_gives_the_same_actions(tmp_path):
         again = load_policy(path)
         np.testing.assert_array_equal(again(OBSERVATIONS), policy(OBSERVATIONS))
         assert again.facts == {"task": "somewhere"}
+        assert again.space == SPACE
     assert sorted(p.name for p in tmp_path.iterdir()) == ["policy.json", "policy.safetensors"]
 
 
@@ -96,3 +206,85 @@ def test_broken_policies_are_refused_with_their_name(tmp_path):
     (tmp_path / "policy.json").unlink()
     with pytest.raises(FovaError, match="cannot be read"):
         load_policy(path)
+
+
+def save_as_version_1(policy, path):
+    """As fova wrote policies before their space was part of the description."""
+    low, high = policy.space.action.bounds
+    save_file(policy.weights | {"action_low": low, "action_high": high}, path)
+    path.with_suffix(".json").write_text(
+        json.dumps({"format": "fova-policy-1", "kind": policy.kind} | policy.facts)
+    )
+
+
+def test_policies_of_the_first_format_are_still_read(tmp_path):
+    _, policy = make()
+    save_as_version_1(policy, tmp_path / "policy.safetensors")
+    again = load_policy(tmp_path)
+    np.testing.assert_array_equal(again(OBSERVATIONS), policy(OBSERVATIONS))
+    assert (again.space, again.facts) == (SPACE, {"task": "somewhere"})
+    again.save(tmp_path / "new.safetensors")
+    assert json.loads((tmp_path / "new.json").read_text())["format"] == "fova-policy-2"
+
+
+def test_a_policy_of_the_first_format_without_bounds_is_refused(tmp_path):
+    _, policy = make()
+    path = tmp_path / "policy.safetensors"
+    save_as_version_1(policy, path)
+    save_file(policy.weights, path)
+    with pytest.raises(FovaError, match="action_high, action_low is missing"):
+        load_policy(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": "fova-policy-3"}, "does not describe a fova-policy-2"),
+        ({"kind": "tree"}, "'tree', but must be one of"),
+        ({"kind": None}, "None, but must be one of"),
+        ({"kind": "deterministic"}, r"last\.weight has shape \(7, 4\), but \(7, 2\) is needed"),
+        ({"space": None}, "None does not describe a space"),
+        ({"space": {"observation": 3, "action": {"kind": "discrete", "size": 4}}}, "of kind 'discrete'"),
+        ({"space": Space.unit(4, 2).to_json()}, "needed for 4 observation columns and 2 action columns"),
+        ({"space": Space.unit(3, 5).to_json()}, "needed for 3 observation columns and 5 action columns"),
+    ],
+)
+def test_descriptions_that_do_not_fit_are_refused(tmp_path, change, words):
+    path = tmp_path / "policy.safetensors"
+    make()[1].save(path)
+    description = json.loads(path.with_suffix(".json").read_text())
+    path.with_suffix(".json").write_text(json.dumps(description | change))
+    with pytest.raises(FovaError, match=words) as caught:
+        load_policy(path)
+    assert str(caught.value).startswith(f"The policy {path} cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"last.bias": None}, r"last\.bias are missing"),
+        ({"norms.1.scale": None}, r"norms\.1\.scale are missing"),
+        ({"observation_std": None}, "observation_std are missing"),
+        ({"layers.7.bias": np.zeros(3)}, r"layers\.7\.bias are missing or unknown"),
+        ({"layers.1.weight": np.zeros((8, 6))}, r"layers\.1\.weight has shape \(8, 6\), but \(8, 7\)"),
+        ({"last.bias": np.float32([0, np.nan, 0, 0])}, "last.bias holds numbers that are NaN"),
+        ({"observation_std": np.float32([1, 0, 1])}, "observation_std holds numbers"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(tmp_path, change, words):
+    path = tmp_path / "policy.safetensors"
+    make()[1].save(path)
+    weights = load_file(path) | change
+    save_file({name: values for name, values in weights.items() if values is not None}, path)
+    with pytest.raises(FovaError, match=words):
+        load_policy(path)
+
+
+@given(st.binary(max_size=60), st.integers(0, 900))
+def test_mangled_weights_never_give_another_error(noise, at):
+    content = MANGLED[:at] + noise + MANGLED[at + len(noise) :]
+    with contextlib.suppress(FovaError):
+        parse_weights(content)
+
+
+MANGLED = save({"last.weight": np.zeros((3, 4), np.float32), "last.bias": np.zeros(4, np.float16)})

@@ -18,6 +18,21 @@ def test_actions_in_the_users_units_become_numbers_between_minus_one_and_one():
     np.testing.assert_allclose(unit, [[-1.0, 0.0], [1.0, 0.5], [0.5, 1.0]])
 
 
+def test_actions_of_a_network_in_the_users_units():
+    box = Box.of(2, [0.0, -10.0], [4.0, 10.0])
+    raw = box.from_unit(np.array([[-1.0, 0.0], [1.0, 0.5]], np.float32))
+    np.testing.assert_allclose(raw, [[0.0, 0.0], [4.0, 5.0]])
+    np.testing.assert_allclose(box.to_unit(raw), [[-1.0, 0.0], [1.0, 0.5]])
+
+
+def test_nobody_changes_the_bounds_of_a_box():
+    box = Box.of(2, 0.0, 1.0)
+    with pytest.raises(ValueError, match="read-only"):
+        box.bounds[0][0] = 7.0
+    assert box == Box.of(2, 0.0, 1.0)
+    assert hash(box) == hash(Box.of(2, 0.0, 1.0))
+
+
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
@@ -39,3 +54,25 @@ def test_a_space_survives_its_way_through_a_message():
 def test_an_action_space_of_another_kind_is_refused_by_name():
     with pytest.raises(FovaError, match="'tree'"):
         Space.from_json({"observation": 1, "action": {"kind": "tree"}})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        [],
+        "box",
+        {},
+        {"observation": 3},
+        {"observation": 3, "action": None},
+        {"observation": 3, "action": {"kind": "box"}},
+        {"observation": 3, "action": {"kind": "box", "low": 1, "high": 2}},
+        {"observation": 3, "action": {"kind": "box", "low": ["a"], "high": ["b"]}},
+        {"observation": 3, "action": {"kind": "box", "low": [], "high": []}},
+        {"observation": 0, "action": {"kind": "box", "low": [0], "high": [1]}},
+        {"observation": "3", "action": {"kind": "box", "low": [0], "high": [1]}},
+    ],
+)
+def test_what_describes_no_space_is_refused(content):
+    with pytest.raises(FovaError, match="does not describe a space"):
+        Space.from_json(content)

@@ -5,6 +5,7 @@ between that frame and the user's units. NumPy only.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,15 +46,22 @@ class Box:
         """Columns of an action."""
         return len(self.low)
 
-    @property
+    @cached_property
     def bounds(self) -> tuple[Floats, Floats]:
-        """Lowest and highest action as arrays, [size] each."""
-        return np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
+        """Lowest and highest action as read-only arrays, [size] each."""
+        low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
+        low.flags.writeable = high.flags.writeable = False
+        return low, high
 
     def to_unit(self, actions: Floats) -> Floats:
         """Actions in the user's units as the networks see them: in [-1, 1], clipped to the bounds."""
         low, high = self.bounds
         return np.clip((actions - low) / (0.5 * (high - low)) - 1.0, -1.0, 1.0)
+
+    def from_unit(self, actions: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Actions in [-1, 1], as networks give them, in the user's units."""
+        low, high = self.bounds
+        return low + (actions + 1.0) * 0.5 * (high - low)
 
     def words(self) -> str:
         return f"{self.size} action {'column' if self.size == 1 else 'columns'}"
@@ -72,7 +80,8 @@ class Space:
         return Space(observation, Box((-1.0,) * action, (1.0,) * action))
 
     def words(self) -> str:
-        return f"{self.observation} observation columns and {self.action.words()}"
+        columns = "column" if self.observation == 1 else "columns"
+        return f"{self.observation} observation {columns} and {self.action.words()}"
 
     # --- As plain values, for messages and files ---
 
@@ -82,11 +91,17 @@ class Space:
 
     @staticmethod
     def from_json(content: Any) -> "Space":
-        """The space that `to_json` wrote; a kind of action that this version does not know is refused."""
-        kind = content["action"]["kind"]
-        if kind != Box.kind:
-            raise FovaError(
-                f"The action space is of kind {kind!r}, but this version of fova knows {Box.kind!r} only."
-            )
-        action = content["action"]
-        return Space(int(content["observation"]), Box.of(len(action["low"]), action["low"], action["high"]))
+        """The space that `to_json` wrote. Anything else, an unknown kind of action included, is refused."""
+        try:
+            observation, action = content["observation"], content["action"]
+            kind = action["kind"]
+            if kind != Box.kind:
+                raise FovaError(
+                    f"The action space is of kind {kind!r}, but this version of fova knows {Box.kind!r} only."
+                )
+            box = Box.of(len(action["low"]), action["low"], action["high"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise FovaError(f"{content!r} does not describe a space of observations and actions.") from error
+        if type(observation) is not int or observation < 1 or box.size < 1:
+            raise FovaError(f"{content!r} does not describe a space: observations and actions need columns.")
+        return Space(observation, box)

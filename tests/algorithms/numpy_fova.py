@@ -45,21 +45,21 @@ def log_density(kind, actor, s, a):
     return normal.sum() - correction
 
 
-def held_vote(q, standing, order):
-    """q[critic][candidate], standing: candidates that may win. Returns a winner per critic and the value."""
+def held_vote(q, entrants, order):
+    """q[critic][candidate], entrants: candidates that may win. Returns a winner per critic and the value."""
     if order == "min_then_max":
-        smaller = {c: min(q[0][c], q[1][c]) for c in standing}
+        smaller = {c: min(q[0][c], q[1][c]) for c in entrants}
         winner = max(smaller, key=smaller.get)
         return (winner, winner), smaller[winner]
-    winners = tuple(max(standing, key=lambda c: q[i][c]) for i in range(2))
+    winners = tuple(max(entrants, key=lambda c: q[i][c]) for i in range(2))
     return winners, min(q[i][winners[i]] for i in range(2))
 
 
 def losses(config, kind, nets, batch, actions, uniform):
     """Critic and actor objective of one client on one batch.
 
-    nets: actor, global_actor, critics [2], slow [2], previous [2] or None, log_temperature or None.
-    actions: local, world (at s), next_local, next_world (at s'), all [batch, action].
+    nets: actor, global_actor, critics [2], target [2], previous [2] or None, log_temperature or None.
+    actions: local, global (at s), next_local, next_global (at s'), all [batch, action].
     """
 
     def q(critics, s, a):
@@ -67,30 +67,30 @@ def losses(config, kind, nets, batch, actions, uniform):
 
     rows = len(batch["rewards"])
     critic_total, actor_total = np.zeros(2), 0.0
-    details = {"w": [], "y": [], "shares": np.zeros(3)}
+    details = {"w": [], "y": [], "q_data": [], "td_error": [], "gap": [], "log_local": [], "shares": np.zeros(3)}
     for n in range(rows):
         s, a, next_s = batch["observations"][n], batch["actions"][n], batch["next_observations"][n]
-        here = [actions["local"][n], a, actions["world"][n]]
-        there = [actions["next_local"][n], batch["next_actions"][n], actions["next_world"][n]]
-        standing = [0, 1, 2] if config.vote else [0]
-        standing_next = [c for c in standing if c != 1 or batch["has_next_action"][n]]
+        here = [actions["local"][n], a, actions["global"][n]]
+        there = [actions["next_local"][n], batch["next_actions"][n], actions["next_global"][n]]
+        entrants = [0, 1, 2] if config.vote else [0]
+        next_entrants = [c for c in entrants if c != 1 or batch["has_next_action"][n]]
 
-        q_next = np.transpose([q(nets["slow"], next_s, c) for c in there])
-        next_winner, next_value = held_vote(q_next, standing_next, config.vote_order)
+        q_next = np.transpose([q(nets["target"], next_s, c) for c in there])
+        next_winner, next_value = held_vote(q_next, next_entrants, config.vote_order)
         y = batch["rewards"][n] + config.discount * (1 - batch["terminals"][n]) * next_value
         for i in range(2):
             details["shares"][next_winner[i]] += 0.5 / rows
 
         q_here = np.transpose([q(nets["critics"], s, c) for c in here])
-        winner, _ = held_vote(q_here, standing, config.vote_order)
+        winner, _ = held_vote(q_here, entrants, config.vote_order)
         for i in range(2):
             if config.conservative == "vote":
                 pushed = q_here[i][winner[i]]
             else:
-                world = {0: nets["actor"], 2: nets["global_actor"]}
+                proposer = {0: nets["actor"], 2: nets["global_actor"]}
 
                 def density(who, state, action):
-                    return 0.0 if who == 1 else log_density(kind, world[who], state, action)  # noqa: B023
+                    return 0.0 if who == 1 else log_density(kind, proposer[who], state, action)  # noqa: B023
 
                 a_next = there[next_winner[i]]
                 sources = [
@@ -101,11 +101,15 @@ def losses(config, kind, nets, batch, actions, uniform):
                 pushed = np.log(np.sum(np.exp(sources)))
             critic_total[i] += config.td_scale * (q_here[i][1] - y) ** 2 + config.alpha * (pushed - q_here[i][1])
             if nets.get("previous"):
-                critic_total[i] += config.continual * (q_here[i][1] - q(nets["previous"], s, a)[i]) ** 2
+                q_before = nets["rescale"] * q(nets["previous"], s, a)[i]
+                critic_total[i] += config.continual * (q_here[i][1] - q_before) ** 2
+            details["q_data"].append(q_here[i][1])
+            details["td_error"].append(abs(q_here[i][1] - y))
+            details["gap"].append(pushed - q_here[i][1])
 
-        judges = nets["critics"] if config.advantage_from == "current" else nets["slow"]
+        judges = nets["critics"] if config.advantage_from == "current" else nets["target"]
         judged = np.transpose([q(judges, s, c) for c in here])
-        judged_winner, v = held_vote(judged, standing, config.vote_order)
+        judged_winner, v = held_vote(judged, entrants, config.vote_order)
         weighed = 2 if config.weigh == "global" else 1
         w = (
             min(np.exp((min(judged[0][weighed], judged[1][weighed]) - v) / config.beta), 100.0)
@@ -117,6 +121,7 @@ def losses(config, kind, nets, batch, actions, uniform):
         if nets.get("log_temperature") is not None:
             objective -= np.exp(nets["log_temperature"]) * log_density(kind, nets["actor"], s, here[0])
         actor_total -= objective
+        details["log_local"].append(log_density(kind, nets["actor"], s, here[0]))
         details["w"].append(w)
         details["y"].append(y)
     return critic_total.sum() / rows, actor_total / rows, details

@@ -8,7 +8,7 @@ import pytest
 from algorithms.numpy_fova import as_numpy, log_density, mlp
 from algorithms.test_fova import SPACE, mixed_batch
 from fova.algorithms import by_name, configure
-from fova.algorithms.base import Broadcast, Data, clip_gradient, pack, replace
+from fova.algorithms.base import Data, clip_gradient, pack, replace
 from fova.algorithms.iql import awr_loss, expectile_loss
 from fova.algorithms.td3bc import q_term, smoothed_action
 
@@ -18,16 +18,16 @@ TINY = {"hidden": (6, 5)}
 def mid_training(algorithm, seed=0):
     """A learner and a broadcast whose networks all differ."""
     first, second, third = (algorithm.init(key, SPACE) for key in jax.random.split(jax.random.key(seed), 3))
-    learner = first if first.critic is None else replace(first, slow_critic=second.critic)
-    if hasattr(first.extra, "slow_actor"):
-        learner = replace(learner, extra=replace(learner.extra, slow_actor=second.actor))
+    learner = first if first.critic is None else replace(first, target_critic=second.critic.network)
+    if hasattr(first.extra, "target_actor"):
+        learner = replace(learner, extra=replace(learner.extra, target_actor=second.actor.network))
     if hasattr(first.extra, "previous_actor"):
-        learner = replace(learner, extra=replace(learner.extra, previous_actor=third.actor, decay=jnp.array(0.8)))
+        previous = third.actor.network
+        learner = replace(learner, extra=replace(learner.extra, previous_actor=previous, decay=jnp.array(0.8)))
     if hasattr(first.extra, "temperature"):
         warm = replace(first.extra.temperature, log=jnp.array(-0.7))
         learner = replace(learner, extra=replace(learner.extra, temperature=warm))
-    extra = third.extra.value if hasattr(third.extra, "value") else None
-    return learner, Broadcast(third.actor, third.critic, extra)
+    return learner, algorithm.start(third).broadcast
 
 
 def rows_of(batch):
@@ -35,6 +35,7 @@ def rows_of(batch):
 
 
 def q(critic, s, a):
+    critic = getattr(critic, "network", critic)
     return [mlp(as_numpy(critic.net, i), np.concatenate([s, a]))[0] for i in range(2)]
 
 
@@ -51,18 +52,19 @@ def test_td3_losses_agree_with_numpy(name):
     learner, broadcast = mid_training(algorithm)
     batch, key = mixed_batch(4), jax.random.key(8)
     new, metrics = step(algorithm, learner, broadcast, batch, key)
-    slow = learner.extra.slow_actor
-    noisy = np.asarray(smoothed_action(slow, batch.next_observations, jax.random.fold_in(key, 0), 0.2, 0.5))
+    target_actor = learner.extra.target_actor
+    noisy = np.asarray(smoothed_action(target_actor, batch.next_observations, jax.random.fold_in(key, 0), 0.2, 0.5))
     b = rows_of(batch)
-    critic, values, cloned, pulls = 0.0, [], [], np.zeros(2)
+    q_data, targets, values, cloned, pulls = [], [], [], [], np.zeros(2)
     for n in range(len(b["rewards"])):
         s, a = b["observations"][n], b["actions"][n]
-        value = min(q(learner.slow_critic, b["next_observations"][n], noisy[n]))
+        value = min(q(learner.target_critic, b["next_observations"][n], noisy[n]))
         if name == "fedora":
             value = max(value, min(q(broadcast.critic, b["next_observations"][n], noisy[n])))
         y = b["rewards"][n] + 0.99 * (1 - b["terminals"][n]) * value
-        critic += sum((twin - y) ** 2 for twin in q(learner.critic, s, a))
-        action = np.tanh(mlp(as_numpy(learner.actor.net), s))
+        q_data.append(q(learner.critic, s, a))
+        targets.append(y)
+        action = np.tanh(mlp(as_numpy(learner.actor.network.net), s))
         values.append(q(new.critic, s, action)[0])  # the actor is judged by the critics after their step
         cloned.append(np.square(action - a).mean())
         if name == "fedora":
@@ -72,16 +74,22 @@ def test_td3_losses_agree_with_numpy(name):
     actor = np.mean(cloned) - 2.5 * np.mean(values) / np.mean(np.abs(values))
     if name == "fedora":
         actor = 0.8 * actor + pulls.sum() / rows
-    assert float(metrics["critic_loss"]) == pytest.approx(critic / rows, rel=1e-4)
-    assert float(metrics["actor_loss"]) == pytest.approx(actor, rel=1e-4)
+    errors = np.array(q_data) - np.array(targets)[:, None]
+    expected = {
+        "critic_loss": np.square(errors).sum() / rows,
+        "actor_loss": actor,
+        "q_data": np.mean(q_data),
+        "td_error": np.abs(errors).mean(),
+    }
+    assert {name: float(value) for name, value in metrics.items()} == pytest.approx(expected, rel=1e-4)
 
 
 def test_smoothing_noise_is_clipped_and_can_be_switched_off():
     learner, _ = mid_training(configure("fed-td3bc", **TINY))
     states, key = mixed_batch(0).observations, jax.random.key(0)
-    plain = learner.extra.slow_actor(states).mode()
-    np.testing.assert_array_equal(smoothed_action(learner.extra.slow_actor, states, key, 0.0, 0.5), plain)
-    loud = smoothed_action(learner.extra.slow_actor, states, key, 100.0, 0.05)
+    plain = learner.extra.target_actor(states).mode()
+    np.testing.assert_array_equal(smoothed_action(learner.extra.target_actor, states, key, 0.0, 0.5), plain)
+    loud = smoothed_action(learner.extra.target_actor, states, key, 100.0, 0.05)
     np.testing.assert_allclose(jnp.abs(loud - plain).max(), 0.05, rtol=1e-3)
 
 
@@ -93,17 +101,17 @@ def test_q_term_is_free_of_the_rewards_scale_and_by_hand():
 
 
 def test_policy_delay_is_critic_steps_then_one_actor_step():
-    """Two critic steps, the slow networks and the actor once; with a delay of 1 the actor moves every time."""
+    """Two critic steps, the target networks and the actor once; with a delay of 1 the actor moves every time."""
     delayed, plain = configure("fed-td3bc", target_noise=0.0, **TINY), None
     learner, broadcast = mid_training(delayed)
     one, two = mixed_batch(1), mixed_batch(2)
     both = type(one)(*(jnp.concatenate(pair) for pair in zip(one, two)))
     assert delayed.stride == 2
     new, _ = step(delayed, learner, broadcast, both, jax.random.key(0))
-    # by hand: a critic step alone is a step with a delay of 1 whose actor and slow networks are put back
+    # by hand: a critic step alone is a step with a delay of 1 whose actor and target networks are put back
     plain = configure("fed-td3bc", target_noise=0.0, policy_delay=1, **TINY)
     after_one, _ = step(plain, learner, broadcast, one, jax.random.key(0))
-    put_back = replace(learner, critic=after_one.critic, critic_moments=after_one.critic_moments)
+    put_back = replace(learner, critic=after_one.critic)
     expected, _ = step(plain, put_back, broadcast, two, jax.random.key(0))
     jax.tree.map(lambda x, z: np.testing.assert_allclose(x, z, atol=1e-6), new, expected)
 
@@ -123,13 +131,13 @@ def test_fedora_fades_where_the_federated_pair_is_better_and_weighs_by_value():
         states = rows_of(batch)["observations"]
         return np.mean([q(critic, s, np.tanh(mlp(as_numpy(actor.net), s)))[0] for s in states])
 
-    own, federated = j(learner.actor, learner.critic), j(broadcast.actor, broadcast.critic)
+    own, federated = j(learner.actor.network, learner.critic), j(broadcast.actor, broadcast.critic)
     new, submission = algorithm.submit(learner, broadcast, packed(batch))
     assert float(submission.log_weight) == pytest.approx(0.1 * own, rel=1e-4)
     assert float(new.extra.decay) == pytest.approx(0.8 * (0.995 if federated > own else 1.0))
-    jax.tree.map(np.testing.assert_array_equal, new.extra.previous_actor, learner.actor)
-    swapped = replace(learner, actor=broadcast.actor, critic=broadcast.critic)
-    other, _ = algorithm.submit(swapped, Broadcast(learner.actor, learner.critic), packed(batch))
+    jax.tree.map(np.testing.assert_array_equal, new.extra.previous_actor, learner.actor.network)
+    swapped = algorithm.receive(learner, broadcast)
+    other, _ = algorithm.submit(swapped, algorithm.start(learner).broadcast, packed(batch))
     assert float(other.extra.decay) != float(new.extra.decay), "one of the two pairs is the better one"
 
 
@@ -139,10 +147,10 @@ def test_fedora_without_its_ideas_is_fed_td3bc():
     batch, key = mixed_batch(3), jax.random.key(5)
     learner = td3bc.init(jax.random.key(0), SPACE)
     richer = replace(learner, extra=fedora.init(jax.random.key(0), SPACE).extra)
-    broadcast = Broadcast(*(getattr(td3bc.init(jax.random.key(1), SPACE), part) for part in ("actor", "critic")))
+    broadcast = td3bc.start(td3bc.init(jax.random.key(1), SPACE)).broadcast
     plain, _ = step(td3bc, learner, broadcast, batch, key)
     ours, _ = step(fedora, richer, broadcast, batch, key)
-    for part in ("actor", "critic", "slow_critic", "actor_moments", "critic_moments"):
+    for part in ("actor", "critic", "target_critic"):
         # the same numbers; the compiler may round the last bit of a sum differently in a larger program
         jax.tree.map(
             lambda x, z: np.testing.assert_allclose(x, z, rtol=1e-6, atol=1e-8),
@@ -168,11 +176,11 @@ def test_cql_losses_agree_with_numpy(name):
     a_there = np.stack([next_policy.sample(k) for k in jax.random.split(there, 3)])
     a_uniform = np.asarray(jax.random.uniform(uniform, a_here.shape, minval=-1.0, maxval=1.0))
     a_server = np.asarray(broadcast.actor(batch.observations).sample(other))
-    net, b = as_numpy(learner.actor.net), rows_of(batch)
-    critic, actor = 0.0, 0.0
+    net, b = as_numpy(learner.actor.network.net), rows_of(batch)
+    critic, actor, q_data, gaps, errors, entropies = 0.0, 0.0, [], [], [], []
     for n in range(len(b["rewards"])):
         s, a, next_s = b["observations"][n], b["actions"][n], b["next_observations"][n]
-        y = b["rewards"][n] + 0.99 * (1 - b["terminals"][n]) * min(q(learner.slow_critic, next_s, a_next[n]))
+        y = b["rewards"][n] + 0.99 * (1 - b["terminals"][n]) * min(q(learner.target_critic, next_s, a_next[n]))
         sources = [(action, log_density("squashed", net, s, action)) for action in a_here[:, n]]
         sources += [(action, log_density("squashed", net, next_s, action)) for action in a_there[:, n]]
         sources += [(action, 2 * np.log(0.5)) for action in a_uniform[:, n]]
@@ -180,12 +188,23 @@ def test_cql_losses_agree_with_numpy(name):
             soft = np.log(sum(np.exp(q(learner.critic, s, action)[i] - density) for action, density in sources))
             own = q(learner.critic, s, a)[i]
             critic += (own - y) ** 2 + algorithm.alpha * (soft - own)
+            q_data.append(own)
+            gaps.append(soft - own)
+            errors.append(abs(own - y))
+        entropies.append(-log_density("squashed", net, s, a_local[n]))
         actor += np.exp(-0.7) * log_density("squashed", net, s, a_local[n]) - min(q(learner.critic, s, a_local[n]))
         if name == "drpo":
             actor -= 0.6 * log_density("squashed", net, s, a) + 0.4 * log_density("squashed", net, s, a_server[n])
     rows = len(b["rewards"])
-    assert float(metrics["critic_loss"]) == pytest.approx(critic / rows, rel=1e-3)
-    assert float(metrics["actor_loss"]) == pytest.approx(actor / rows, rel=1e-3)
+    expected = {
+        "critic_loss": critic / rows,
+        "actor_loss": actor / rows,
+        "q_data": np.mean(q_data),
+        "conservative_gap": np.mean(gaps),
+        "td_error": np.mean(errors),
+        "entropy": np.mean(entropies),
+    }
+    assert {name: float(value) for name, value in metrics.items()} == pytest.approx(expected, rel=1e-3)
 
 
 def test_drpo_without_its_likelihoods_is_cql():
@@ -228,19 +247,29 @@ def test_iql_losses_agree_with_numpy():
     learner, broadcast = mid_training(algorithm)
     batch = mixed_batch(7)
     _, metrics = step(algorithm, learner, broadcast, batch, jax.random.key(0))
-    value_net, actor_net, b = as_numpy(learner.extra.value), as_numpy(learner.actor.net), rows_of(batch)
-    value, actor, critic = 0.0, 0.0, 0.0
+    value_net, actor_net = as_numpy(learner.extra.value.network), as_numpy(learner.actor.network.net)
+    b = rows_of(batch)
+    value, actor, critic, advantages, q_data, errors = 0.0, 0.0, 0.0, [], [], []
     for n in range(len(b["rewards"])):
         s, a = b["observations"][n], b["actions"][n]
-        advantage = min(q(learner.slow_critic, s, a)) - mlp(value_net, s)[0]
+        advantage = min(q(learner.target_critic, s, a)) - mlp(value_net, s)[0]
         value += (0.7 if advantage > 0 else 0.3) * advantage**2
         actor -= min(np.exp(3.0 * advantage), 100.0) * log_density("clipped", actor_net, s, a)
         y = b["rewards"][n] + 0.99 * (1 - b["terminals"][n]) * mlp(value_net, b["next_observations"][n])[0]
         critic += sum((twin - y) ** 2 for twin in q(learner.critic, s, a))
+        advantages.append(advantage)
+        q_data += q(learner.critic, s, a)
+        errors += [abs(twin - y) for twin in q(learner.critic, s, a)]
     rows = len(b["rewards"])
-    assert float(metrics["value_loss"]) == pytest.approx(value / rows, rel=1e-4)
-    assert float(metrics["actor_loss"]) == pytest.approx(actor / rows, rel=1e-4)
-    assert float(metrics["critic_loss"]) == pytest.approx(critic / rows, rel=1e-4)
+    expected = {
+        "value_loss": value / rows,
+        "actor_loss": actor / rows,
+        "critic_loss": critic / rows,
+        "advantage": np.mean(advantages),
+        "q_data": np.mean(q_data),
+        "td_error": np.mean(errors),
+    }
+    assert {name: float(value) for name, value in metrics.items()} == pytest.approx(expected, rel=1e-4)
 
 
 def test_iql_pieces_by_hand():
@@ -252,9 +281,9 @@ def test_iql_federates_its_value():
     algorithm = configure("fed-iql", **TINY)
     learner, broadcast = mid_training(algorithm)
     received = algorithm.receive(learner, broadcast)
-    jax.tree.map(np.testing.assert_array_equal, received.extra.value, broadcast.extra)
+    jax.tree.map(np.testing.assert_array_equal, received.extra.value.network, broadcast.extra)
     _, submission = algorithm.submit(learner, broadcast, packed(mixed_batch(0)))
-    jax.tree.map(np.testing.assert_array_equal, submission.parameters.extra, learner.extra.value)
+    jax.tree.map(np.testing.assert_array_equal, submission.parameters.extra, learner.extra.value.network)
 
 
 @pytest.mark.parametrize("kind", ["clipped", "squashed", "deterministic"])
@@ -263,7 +292,7 @@ def test_bc_is_the_likelihood_of_the_data_and_nothing_else(kind):
     learner, broadcast = mid_training(algorithm)
     batch = mixed_batch(1)
     new, metrics = step(algorithm, learner, broadcast, batch, jax.random.key(0))
-    net, b = as_numpy(learner.actor.net), rows_of(batch)
+    net, b = as_numpy(learner.actor.network.net), rows_of(batch)
     pairs = list(zip(b["observations"], b["actions"]))
     if kind == "deterministic":
         expected = np.mean([np.square(np.tanh(mlp(net, s)) - a).mean() for s, a in pairs])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fova.algorithms import configure
-from fova.algorithms.base import Batch, Broadcast, replace
+from fova.algorithms.base import Batch, replace
 from fova.spaces import Space
 
 RECORD = Path(__file__).with_name("d3rlpy_td3bc_steps.npz")
@@ -36,12 +36,13 @@ def learner_of(algorithm, record, moment):
     fresh = algorithm.init(
         jax.random.key(0), Space.unit(*(record[n].shape[-1] for n in ("observations", "actions")))
     )
+    actor, critic = fresh.actor.network, fresh.critic.network
     return replace(
         fresh,
-        actor=filled(fresh.actor, record[f"{moment}_actor"]),
-        critic=filled(fresh.critic, record[f"{moment}_critic"]),
-        slow_critic=filled(fresh.critic, record[f"{moment}_slow_critic"]),
-        extra=replace(fresh.extra, slow_actor=filled(fresh.actor, record[f"{moment}_slow_actor"])),
+        actor=replace(fresh.actor, network=filled(actor, record[f"{moment}_actor"])),
+        critic=replace(fresh.critic, network=filled(critic, record[f"{moment}_critic"])),
+        target_critic=filled(critic, record[f"{moment}_slow_critic"]),
+        extra=replace(fresh.extra, target_actor=filled(actor, record[f"{moment}_slow_actor"])),
     )
 
 
@@ -56,12 +57,16 @@ def test_twenty_steps_of_td3bc_are_those_of_d3rlpy():
     steps, batch_size = record["rewards"].shape
     algorithm = configure("fed-td3bc", hidden=(6, 5), batch_size=batch_size, target_noise=0.0)
     learner = learner_of(algorithm, record, "before")
-    broadcast, step = Broadcast(learner.actor, learner.critic), jax.jit(algorithm.step)
+    broadcast, step = algorithm.start(learner).broadcast, jax.jit(algorithm.step)
     for first in range(0, steps, 2):
         learner, metrics = step(learner, broadcast, two_minibatches(record, first), jax.random.key(0))
         ours = [float(metrics[name]) for name in ("critic_loss", "actor_loss")]
         assert ours == pytest.approx(record["losses"][first + 1], rel=1e-5)
     expected = learner_of(algorithm, record, "after")
-    for part in ("actor", "critic", "slow_critic", "extra"):
-        both = (getattr(side, part) for side in (learner, expected))
+    for part in (
+        lambda it: it.actor.network,
+        lambda it: it.critic.network,
+        lambda it: (it.target_critic, it.extra),
+    ):
+        both = (part(side) for side in (learner, expected))
         jax.tree.map(lambda x, z: np.testing.assert_allclose(x, z, atol=1e-6), *both)

@@ -4,8 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from fova.commands import data as cli_data
-from fova.commands import main as cli
+from fova.commands import data, main
 from fova.data import sources
 from fova.errors import FovaError
 from fova.machine import runtime
@@ -23,7 +22,7 @@ def own_places(tmp_path, monkeypatch):
 
 
 def said(capsys, *arguments):
-    cli_data.main([str(argument) for argument in arguments])
+    data.command([str(argument) for argument in arguments])
     return capsys.readouterr().out
 
 
@@ -107,7 +106,7 @@ def test_import_makes_a_minari_dataset_of_the_same_transitions(capsys, tmp_path)
 def test_mistakes_end_in_one_message(arguments, words, tmp_path):
     save_npz(tmp_path / "log.npz", make_transitions(0))
     with pytest.raises(FovaError, match=words):
-        cli_data.main(list(arguments))
+        data.command(list(arguments))
 
 
 class Post(gymnasium.Env):
@@ -148,7 +147,7 @@ def test_interrupted_making_says_that_nothing_was_written(monkeypatch, capsys):
     monkeypatch.setattr(datasets, "ensure", interrupt)
     monkeypatch.setattr("sys.argv", ["fova", "data", "make", "maze2d-umaze/random"])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main.main()
     assert ended.value.code == 130
     assert capsys.readouterr().err.strip() == "Stopped; nothing was written."
 
@@ -156,6 +155,6 @@ def test_interrupted_making_says_that_nothing_was_written(monkeypatch, capsys):
 def test_help_needs_nothing_heavy(capsys):
     assert "fova data make hopper/expert" in said(capsys, "--help")
     with pytest.raises(SystemExit) as ended:
-        cli_data.main(["make", "--help"])
+        data.command(["make", "--help"])
     assert ended.value.code == 0
     assert "TASK/QUALITY" in capsys.readouterr().out

@@ -161,21 +161,6 @@ def test_mistakes_in_a_configuration_file_are_named(fova_command, tmp_path, toml
     assert "Traceback" not in err
 
 
-def test_an_existing_run_and_a_corrupt_checkpoint(fova_command, tmp_path):
-    save_npz(tmp_path / "ward.npz", make_transitions(0))
-    flags = ("train", "--clients", "ward.npz", "--name", "taken", *TINY)
-    assert fova_command(*flags)[0] == 0
-    code, _, err = fova_command(*flags)
-    assert code == 2
-    assert "fova train --resume runs/taken" in err
-    newest = sorted((tmp_path / "runs/taken/checkpoints").iterdir())[-1]
-    newest.write_bytes(b"rubbish")
-    code, _, err = fova_command("train", "--resume", "runs/taken")
-    assert code == 2
-    assert newest.name in err
-    assert newest.read_bytes() == b"rubbish", "nothing is deleted or overwritten"
-
-
 def test_an_operating_system_error_is_told_without_a_traceback(fova_command, monkeypatch, tmp_path):
     save_npz(tmp_path / "ward.npz", make_transitions(0))
 

@@ -51,7 +51,7 @@ def test_a_server_whose_clients_have_no_keys_is_pointless(fova_command, tmp_path
     certificates.make(tmp_path / "certificates", ["here"], [])
     code, _, errors = fova_command("server", *WIDTH)
     assert code == 2
-    assert "nobody could join" in errors
+    assert "no client could join" in errors
 
 
 def test_flags_win_over_the_file_and_both_are_remembered(fova_command, tmp_path, served):
@@ -121,7 +121,7 @@ def test_prepare_only_makes_the_directory(fova_command, tmp_path, served):
 )
 def test_settings_that_make_no_sense_over_a_network(fova_command, tmp_path, served, flags, words):
     if "--privacy" in flags:
-        flags = (*flags, "--aggregation", "uniform", "--no-normalise")
+        flags = (*flags, "--aggregation", "uniform", "--no-normalise", "--reward-unit", 1)
     code, _, errors = fova_command("server", *WIDTH, "--insecure", *flags)
     assert code == 2
     assert words in errors

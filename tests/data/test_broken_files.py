@@ -1,7 +1,9 @@
 """Every way we know in which a file can be broken gives one clear message that names the file and the field."""
 
+import io
 import json
 import pickle
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -71,6 +73,11 @@ def metadata(**changes):
         return folder
 
     return write
+
+
+def written(whole: Path, member: str, data: bytes) -> Path:
+    (whole / member).write_bytes(data)
+    return whole
 
 
 def minari_without(member: str):
@@ -149,6 +156,85 @@ def npz_that_is_a_bomb(tmp: Path) -> Path:
     return tmp / "broken.npz"
 
 
+def hdf5_with(member: str, write):
+    """A good file of which one array is replaced by what `write` puts there."""
+
+    def make(tmp: Path) -> Path:
+        file = write_hdf5(tmp / "broken.hdf5", **{member: None})
+        with h5py.File(file, "a") as store:
+            write(store)
+        return file
+
+    return make
+
+
+def refer_to_itself(group, name: str, rows: int) -> None:
+    """A virtual dataset whose source is the dataset itself; reading it ends the process."""
+    layout = h5py.VirtualLayout((rows,), "f4")
+    layout[:] = h5py.VirtualSource(".", f"{group.name}/{name}", (rows,))
+    group.create_virtual_dataset(name, layout)
+
+
+def minari_that_refers_to_itself(tmp: Path) -> Path:
+    folder = minari_without("episode_0/rewards")(tmp)
+    with h5py.File(folder / "data" / "main_data.hdf5", "a") as store:
+        refer_to_itself(store["episode_0"], "rewards", 3)
+    return folder
+
+
+def link_elsewhere(store) -> None:
+    store["elsewhere"] = h5py.ExternalLink("other.hdf5", "/")
+    store["rewards"] = h5py.SoftLink("/elsewhere/rewards")
+
+
+def lists_of_unequal_length(store) -> None:
+    store.create_dataset("action_low", (2,), h5py.vlen_dtype(np.float32))[0] = [1.0]
+    store["action_high"] = np.ones(2)
+
+
+def npz_with(name: str, data: bytes):
+    """A good file with a member of that name, or with one more."""
+
+    def make(tmp: Path) -> Path:
+        file = write_npz(tmp / "broken.npz")
+        with zipfile.ZipFile(file, "a") as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # zipfile warns of the second member of one name
+            archive.writestr(name, data)
+        return file
+
+    return make
+
+
+def array_bytes(values) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, values)
+    return stream.getvalue()
+
+
+def box(low, high) -> str:
+    return json.dumps({"type": "Box", "dtype": "float32", "shape": [2], "low": low, "high": high})
+
+
+def minari_in_two_batches(tmp: Path) -> Path:
+    """An episode in two record batches, which Minari takes for two episodes."""
+    import pyarrow.ipc
+
+    folder = write_minari("broken/set-v0", "arrow")
+    file = folder / "data" / "0" / "part-0.arrow"
+    with pyarrow.ipc.open_file(file.read_bytes()) as reader:
+        batch = reader.get_batch(0)
+    with pyarrow.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch.slice(0, 2))
+        writer.write_batch(batch.slice(2))
+    return folder
+
+
+def minari_with_an_empty_episode(tmp: Path) -> Path:
+    folder = write_minari("broken/set-v0", "arrow")
+    (folder / "data" / "1" / "part-0.arrow").unlink()
+    return folder
+
+
 def two_names_for_one_column(tmp: Path) -> Path:
     import pyarrow.parquet
 
@@ -179,6 +265,7 @@ def serialised(space) -> str:
 
 
 ROWS = 7
+LOST = float("nan")
 WIDE = {f"action_{n}": None for n in range(2)}
 BOUNDS = {"action_low": np.array([-1.0, -1.0]), "action_high": np.array([1.0, 1.0])}
 PARQUET_BOUNDS = {"action_low": "[-1, -1]", "action_high": "[1, 1]"}
@@ -235,6 +322,74 @@ BROKEN = {
     "null episode": (parquet(episode=["a", None] + ["b"] * 5), "episode", "row 1 is empty"),
     "episode NaN": (npz(episode=np.array([0, np.nan, 1, 1, 1, 1, 1])), "episode", "row 1 is NaN"),
     "episode without meaning": (npz(episode=np.zeros((ROWS, 2))), "episode", "one name or number"),
+    "episode NaN, parquet": (
+        parquet(episode=[0, 0, 0, LOST, LOST, 1, 2]), "episode", "row 3 is NaN (2 such rows)"
+    ),
+    "null number for an episode": (
+        parquet(episode=[0, 0, 0, None, None, 1, 2]), "episode", "row 3 is empty (2 such values)"
+    ),
+    "infinite episode": (parquet(episode=[0.0] * 5 + [np.inf] * 2), "episode", "row 5 is infinite (2 such rows)"),
+    "negative episode": (parquet(episode=[0, 0, 0, -1, -1, 1, 2]), "episode", "row 3 holds -1 (2 such rows)"),
+    "negative episode, npz": (npz(episode=np.array([0, 0, 0, 1, 1, -1, -1])), "episode", "row 5 holds -1"),
+    "episode yes or no": (parquet(episode=[True] * 3 + [False] * 4), "episode", "true and false"),
+    "episode yes or no, hdf5": (hdf5(episode=np.arange(ROWS) < 3), "episode", "true and false"),
+    "episode of one half": (npz(episode=np.arange(ROWS) + 0.5), "episode", "row 0 holds 0.5 (7 such rows)"),
+    "episode without a name": (parquet(episode=["a"] * 3 + [" "] * 4), "episode", "row 3 holds ' ' (4 such rows)"),
+    "episode NaN as text": (parquet(episode=["a"] * 3 + ["nan"] * 4), "episode", "row 3 holds 'nan'"),
+    "episode None as text": (npz(episode=np.array(["a"] * 3 + ["None"] * 4)), "episode", "row 3 holds 'None'"),
+    "episode too large to be exact": (
+        npz(episode=np.array([2.0**53] * 3 + [2.0**53 + 1] * 4)), "episode", "float64 does not tell"
+    ),
+    "episode too large for float32": (
+        npz(episode=np.full(ROWS, 2.0**24, np.float32)), "episode", "float32 does not tell"
+    ),
+    "episode of several numbers": (parquet(episode=[[1]] * ROWS), "episode", "holds list"),
+    "negative step": (parquet(step=np.arange(ROWS) - 2), "step", "row 0 holds -2, but counting starts at 0 (2"),
+    "step yes or no": (npz(step=np.arange(ROWS) > 0), "step", "true and false"),
+    "step NaN": (parquet(step=[0, 1, LOST, 0, 1, 0, 0]), "step", "row 2 holds nan, which is not a whole number"),
+    "null step": (parquet(step=[0, 1, None, 0, 1, 0, 0]), "step", "row 2 is empty (1 such value)"),
+    "step in words": (parquet(step=list("0120100")), "step", "holds string"),
+    "a step twice, no episodes": (
+        npz(step=np.array([0, 1, 1, 2, 0, 0, 1])), "step", "step 1 occurs twice in a row (row 2)"
+    ),
+    # --- columns of Parquet
+    "numbered with a leading zero": (parquet(observation_00=np.zeros(ROWS)), "observation_00", "no leading zeros"),
+    "numbered in Arabic": (parquet(observation_٣=np.zeros(ROWS)), "observation_٣", "with the digits 0 to 9"),
+    "numbered below zero": (parquet(**{"action_-1": np.zeros(ROWS)}), "action_-1", "from 0 on"),
+    "lists of lists": (parquet(**WIDE, action=[[[0.0]]] * ROWS), "action", "not numbers"),
+    "records for numbers": (parquet(reward=[{"value": 1.0}] * ROWS), "reward", "holds struct"),
+    # --- members of NPZ
+    "an array twice": (npz_with("rewards.npy", array_bytes(np.ones(ROWS))), "rewards", "is there twice"),
+    "an array twice, once without ending": (npz_with("rewards", array_bytes(np.ones(7))), "rewards", "there twice"),
+    "header and content disagree": (npz_with_a_lying_header, "rewards", "declares 4,000,000,000,000 bytes, but"),
+    # --- arrays of HDF5 that are elsewhere, or nowhere
+    "an array that refers to itself": (
+        hdf5_with("rewards", lambda store: refer_to_itself(store["/"], "rewards", ROWS)), "rewards", "virtual"
+    ),
+    "an array that refers to itself, minari": (
+        minari_that_refers_to_itself, "episode_0/rewards", "is a virtual dataset"
+    ),
+    "an array stored in another file": (
+        hdf5_with("rewards", lambda store: store.create_dataset(
+            "rewards", (ROWS,), "f4", external=[("/dev/zero", 0, 4 * ROWS)])), "rewards", "stored outside the file"
+    ),
+    "a link into another file": (
+        hdf5_with("rewards", lambda store: store.__setitem__("rewards", h5py.ExternalLink("o.hdf5", "/rewards"))),
+        "rewards", "link into another file",
+    ),
+    "a way into another file": (hdf5_with("rewards", link_elsewhere), "elsewhere", "link into another file"),
+    "a link to itself": (
+        hdf5_with("rewards", lambda store: store.__setitem__("rewards", h5py.SoftLink("/rewards"))),
+        "rewards", "cannot be read",
+    ),
+    "an array that was never written": (
+        hdf5_with("rewards", lambda store: store.create_dataset("rewards", (ROWS,), "f4", chunks=(2,))),
+        "rewards", "never written",
+    ),
+    "references for numbers": (
+        hdf5_with("rewards", lambda store: store.create_dataset("rewards", (ROWS,), h5py.ref_dtype)),
+        "rewards", "not numbers",
+    ),
     # --- values without meaning
     "NaN reward": (npz(**at("rewards", 3, np.nan)), "rewards", "row 3 is NaN"),
     "infinite observation": (hdf5(**at("observations", (5, 1), np.inf)), "observations", "row 5 is NaN or inf"),
@@ -257,6 +412,15 @@ BROKEN = {
     "infinite bound": (npz(action_low=np.full(2, -np.inf), action_high=np.ones(2)), "action_low", "infinite"),
     "bounds of another size": (npz(action_low=np.zeros(3), action_high=np.ones(3)), "action_low", "2 columns"),
     "bounds that are no JSON": (parquet({"action_low": "low", "action_high": "[1]"}), "action_low", "JSON"),
+    "ragged bounds": (parquet({"action_low": "[[-1], [0, 0]]", "action_high": "[1]"}), "action_low", "unequal"),
+    "ragged bounds, npz": (
+        npz(action_low=np.array([[-1], [-1, -1]], object), action_high=np.ones(2)), "action_low", "never read"
+    ),
+    "ragged bounds, hdf5": (hdf5_with("zero", lists_of_unequal_length), "action_low", "not numbers"),
+    "ragged bounds, minari": (metadata(action_space=box([[-1], [-1, -1]], [1, 1])), "action_space", "cannot be"),
+    "bounds beyond float32": (
+        npz(action_low=np.full(2, -1e300), action_high=np.full(2, 1e300)), "action_low", "infinite in float32"
+    ),
     "bounds that are no numbers": (parquet({"action_low": "{}", "action_high": "[1]"}), "action_low", "numbers"),
     # --- shapes
     "flat observations": (npz(observations=np.zeros(ROWS)), "observations", "(rows, 1)"),
@@ -312,6 +476,14 @@ BROKEN = {
     "minari with too many actions": (
         minari({"actions": np.zeros((5, 2), np.float32)}), "episode 0: actions", "has 5 rows"
     ),
+    "minari's metadata is a list": (
+        lambda tmp: written(minari()(tmp), "data/metadata.json", b"[1, 2]"), "metadata.json", "no table of names"
+    ),
+    "minari with an observation of no parts": (
+        metadata(observation_space='{"type": "Dict", "subspaces": {}}'), "observation_space", "has no parts"
+    ),
+    "minari with a split episode": (minari_in_two_batches, "episodes", "hold 11 rows, of which Minari gave"),
+    "minari with an empty episode": (minari_with_an_empty_episode, "episode 1", "holds no rows"),
     # --- folders of episodes
     "one file of another task": (folder(actions=np.zeros((2, 5))), "episode_1.npz: actions", "5 columns"),
     "one file without a field": (folder(rewards=None), "episode_1.npz: rewards", "missing"),

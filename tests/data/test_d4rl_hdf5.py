@@ -3,8 +3,10 @@
 import h5py
 import numpy as np
 import pytest
+from hand_made import assert_same, columns, episodes, write_hdf5
 
 from fova.data.sources import load
+from fova.data.transitions import from_episodes
 
 # The ball is pushed along x. After row 2 a new goal is drawn and the script forgets to take up the observation:
 # row 3 repeats row 2's, while the ball was really at 3. It never ends; the record stops after row 6.
@@ -87,3 +89,27 @@ def test_compressed_and_half_precision_arrays_are_read(tmp_path):
     source = load(tmp_path / "a.hdf5")
     assert len(source.transitions) == rows - 1
     assert len(source.notes) == 1  # on the last step; metadata is known and goes without saying
+
+
+def test_a_part_that_was_never_written_is_noted(tmp_path):
+    with h5py.File(write_hdf5(tmp_path / "a.hdf5", rewards=None), "a") as store:
+        store.create_dataset("rewards", (7,), "f4", chunks=(2,))[:3] = 1.0  # two pieces of four
+    source = load(tmp_path / "a.hdf5")
+    assert source.notes == ("rewards: 2 pieces of the array never written, read as 0.0.",)
+    assert source.transitions.rewards.tolist() == [1, 1, 1, 0, 0, 0, 0]
+
+
+def test_flags_may_be_declared_and_left_at_zero(tmp_path):
+    with h5py.File(write_hdf5(tmp_path / "a.hdf5", terminals=None), "a") as store:
+        store.create_dataset("terminals", (7,), bool)
+    assert load(tmp_path / "a.hdf5").transitions.terminals.tolist() == [0] * 7
+
+
+def test_links_within_the_file_and_names_that_are_not_utf8_are_read(tmp_path):
+    with h5py.File(write_hdf5(tmp_path / "a.hdf5", rewards=None), "a") as store:
+        store["earned"] = columns()["rewards"]
+        store["rewards"] = h5py.SoftLink("/earned")
+        h5py.h5g.create(store.id, b"caf\xe9")
+    source = load(tmp_path / "a.hdf5")
+    assert_same(source.transitions, from_episodes(episodes()))
+    assert source.notes[0].startswith("Not used: caf")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fova.data.normalise import Normaliser, client_sums, combine
+from fova.data.normalise import Normaliser, Sums, client_sums, combine
 
 
 def test_combined_sums_equal_the_pooled_statistics():
@@ -42,3 +42,57 @@ def test_a_column_that_never_changes_is_only_shifted(value):
 def test_identity_changes_nothing():
     values = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
     np.testing.assert_array_equal(Normaliser.identity(2)(values), values)
+
+
+def sums(mean, std, count=8):
+    """What a client with this mean and spread would send."""
+    return Sums(count, np.array([count * mean], float), np.array([count * (mean**2 + std**2)], float))
+
+
+def test_clients_count_by_their_rows():
+    # 3 rows of 1 and 1 row of 5: mean 8 / 4 = 2, mean square 28 / 4 = 7, variance 7 - 4 = 3.
+    normaliser = combine([client_sums(np.ones((3, 1), np.float32)), client_sums(np.full((1, 1), 5, np.float32))])
+    np.testing.assert_allclose(normaliser.mean, [2.0])
+    np.testing.assert_allclose(normaliser.std, [3.0**0.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "kept"),
+    [
+        (1.0, 2e-6, True),  # a spread of two millionths of the size is kept,
+        (1.0, 0.5e-6, False),  # one of half a millionth is rounding
+        (-1.0, 2e-6, True),
+        (-1.0, 0.5e-6, False),
+        (100.0, 1e-3, True),  # the limit here is 1e-4: it grows with the size, not with its square
+        (100.0, 0.5e-4, False),
+    ],
+)
+def test_a_spread_below_a_millionth_of_the_size_is_rounding(mean, std, kept):
+    np.testing.assert_allclose(combine([sums(mean, std)]).std, [std if kept else 1.0], rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("std", "expected"),
+    [
+        (2.0**-125, 2.0**-125),
+        (2.0**-126, 1.0),  # the least normal number of float32: dividing by it, or by less, may overflow
+        (1e-39, 1.0),
+    ],
+)
+def test_a_spread_too_small_for_float32_is_none(std, expected):
+    normaliser = combine([sums(0.0, std)])
+    assert normaliser.std.tolist() == [expected]
+    assert normaliser.std.dtype == normaliser.mean.dtype == np.float32
+
+
+def test_each_column_is_judged_by_itself():
+    column = np.array([0.0, 2.0, 4.0], np.float32)
+    normaliser = combine([client_sums(np.stack([column, np.full(3, 7, np.float32), 10 * column], axis=1))])
+    spread = (8 / 3) ** 0.5  # of 0, 2, 4
+    np.testing.assert_allclose(normaliser.std, [spread, 1.0, 10 * spread], rtol=1e-6)
+    np.testing.assert_allclose(normaliser.mean, [2.0, 7.0, 20.0])
+
+
+def test_rounding_that_makes_the_variance_negative_is_none():
+    with np.errstate(invalid="raise"):
+        assert combine([Sums(1, np.array([3.0]), np.array([9.0 - 1e-12]))]).std == 1.0

@@ -54,6 +54,53 @@ def test_step_numbers_alone_mark_where_an_episode_starts_anew(tmp_path):
     assert_same(source.transitions, from_episodes(episodes()))
 
 
+def test_step_numbers_alone_that_skip_or_restart_in_the_middle_are_noted(tmp_path):
+    source = load(write_parquet(tmp_path / "a.parquet", step=[0, 1, 5, 0, 1, 3, 4]))
+    assert source.notes == (
+        "In 2 rows the step number neither goes on nor starts anew (first: row 2). The episode is taken to break "
+        "off there. Add an episode column if the rows are not in order.",
+    )
+    assert source.transitions.episode_lengths().tolist() == [2, 1, 2, 1, 1]
+
+
+def test_step_numbers_that_never_change_are_noted(tmp_path):
+    source = load(write_parquet(tmp_path / "a.parquet", step=[0] * 7))
+    assert source.notes == ("step is 0 in every row, so every row is taken for an episode of one step.",)
+    assert source.transitions.episode_lengths().tolist() == [1] * 7
+
+
+def test_endings_within_an_episode_are_noted(tmp_path):
+    # Row 2 is terminal and row 4 truncated, but by the column both episodes go on.
+    source = load(write_parquet(tmp_path / "a.parquet", episode=["a"] * 4 + ["b"] * 3))
+    assert source.notes == (
+        "terminal marks an ending in 2 rows after which episode goes on. The episode is cut there.",
+        "truncated marks an ending in 1 row after which episode goes on. The episode is cut there.",
+    )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pyarrow.array(WHOSE).dictionary_encode(),
+        pyarrow.array(WHOSE, pyarrow.large_string()),
+        pyarrow.array([name.encode() for name in WHOSE]),
+        pyarrow.array([1, 1, 1, 2, 2, 3, 2**64 - 1], pyarrow.uint64()),
+        pyarrow.array([1, 1, 1, 2, 2, 3, 4], pyarrow.timestamp("s")),
+        pyarrow.array([1, 1, 1, 2, 2, 3, 4], pyarrow.date32()),
+        pyarrow.array([1.0, 1.0, 1.0, 0.0, 0.0, 3.0, 4.0]),
+    ],
+    ids=str,
+)
+def test_episodes_may_be_named_in_any_simple_type(names, tmp_path):
+    source = load(write_parquet(tmp_path / "a.parquet", truncated=None, episode=names))
+    assert_same(source.transitions, from_episodes(episodes()))
+
+
+def test_almost_numbered_columns_of_other_names_are_only_listed(tmp_path):
+    source = load(write_parquet(tmp_path / "a.parquet", reward_00=[0.0] * 7, observation_1_0=[0.0] * 7))
+    assert source.notes == ("Not used: observation_1_0, reward_00.",)
+
+
 def test_decimals_integers_and_fixed_lists_are_numbers(tmp_path):
     from decimal import Decimal
 

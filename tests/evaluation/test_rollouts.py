@@ -3,9 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fova.errors import FovaError
 from fova.evaluation.rollouts import EVALUATION_SEED, merge, play
 from fova.policy import Policy
-from fova.spaces import Space
+from fova.spaces import Box, Space
 from fova.tasks import registry
 from fova.tasks.registry import Task
 
@@ -41,14 +42,8 @@ def constant(value):
     def vector(number):
         return np.full(1, number, np.float32)
 
-    frame = {
-        "observation_mean": vector(0),
-        "observation_std": vector(1),
-        "action_low": vector(-10),
-        "action_high": vector(10),
-    }
     last = {"last.weight": np.zeros((1, 1), np.float32), "last.bias": vector(np.arctanh(value / 10))}
-    return Policy("deterministic", frame | last)
+    return Policy("deterministic", last, Space(1, Box.of(1, -10.0, 10.0)))
 
 
 def test_returns_lengths_and_scores_by_hand():
@@ -82,17 +77,11 @@ def test_the_quick_simulators_of_a_task_change_nothing():
     hopper = registry.get("hopper")
     assert hopper.simulators is not None
     rng = np.random.default_rng(0)
-    frame = {
-        "observation_mean": np.zeros(11, np.float32),
-        "observation_std": np.ones(11, np.float32),
-        "action_low": np.full(3, -1, np.float32),
-        "action_high": np.ones(3, np.float32),
-    }
     policies = {
         name: Policy(
             "deterministic",
-            frame
-            | {"last.weight": rng.normal(size=(11, 3)).astype(np.float32), "last.bias": np.zeros(3, np.float32)},
+            {"last.weight": rng.normal(size=(11, 3)).astype(np.float32), "last.bias": np.zeros(3, np.float32)},
+            hopper.space,
         )
         for name in ("a", "b")
     }
@@ -104,3 +93,23 @@ def test_the_quick_simulators_of_a_task_change_nothing():
         assert quick[name].lengths.tolist() == plain[name].lengths.tolist()
         for one, other in zip(quick[name].trajectories, plain[name].trajectories, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+class Broken(Countdown):
+    """Its last observation is NaN."""
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return (observation if self.left else np.array([np.nan], np.float32)), *rest
+
+
+def test_a_last_observation_that_is_nan_does_not_disturb_the_other_episodes():
+    task = replace(TASK, make=Broken)
+    played = play({"a": constant(1.0)}, task, episodes=4)["a"]
+    assert played.lengths.tolist() == play({"a": constant(1.0)}, TASK, episodes=4)["a"].lengths.tolist()
+
+
+def test_a_policy_of_another_task_is_refused_by_name():
+    task = replace(TASK, space=Space.unit(3, 2))
+    with pytest.raises(FovaError, match=r"policy 'a' has 1 observation column .*countdown has 3"):
+        play({"a": constant(1.0)}, task, episodes=1)

@@ -1,11 +1,7 @@
-import json
-from dataclasses import replace
-
 import pytest
 
-from fova.paper import catalogue, cost
+from fova.paper import catalogue
 from fova.paper import experiments as paper
-from fova.paper.cost import Speed
 from fova.paper.tables import paper_figures
 
 NAMES = [entry.name for entry in paper.ENTRIES]
@@ -49,40 +45,10 @@ def test_settings_that_the_paper_states():
     )  # fmt: skip
 
 
-def test_the_estimate_by_hand():
-    run = catalogue.get("server-or-clients").runs(paper.SMALL)[0]
-    training = 40 * 100 * 4 * 0.01  # rounds, local steps, clients
-    # before training and every 10 of 40 rounds, 5 episodes of server and 4 clients; 20 of each at the end
-    playing = (5 * 5 * 5 + 20 * 5) * 1000 * 0.001
-    assert cost.seconds(run, Speed(0.01, 0.001)) == pytest.approx(cost.START_SECONDS + training + playing)
-
-
-def test_sampled_actions_count_in_the_estimate():
-    (run,) = (r for r in catalogue.get("distance").runs(replace(paper.SMALL, seeds=1)) if r.variant == "cql-fl")
-    (other,) = (r for r in catalogue.get("distance").runs(replace(paper.SMALL, seeds=1)) if r.variant == "fova")
-    steps = 40 * 100 * 4 * 0.01
-    speed = Speed(0.01, 0.001)
-    assert cost.seconds(run, speed) - cost.seconds(other, speed) == pytest.approx(
-        0.5 * steps
-    )  # 3 of each source: 3/2 steps of FOVA
-
-
 def test_cost_is_measured_with_the_published_number_of_actions():
     entry = catalogue.get("cost")
     (run, *_) = (r for r in entry.runs(entry.scale("small")) if r.variant == "cql-fl")
     assert run.config.algorithm.samples == 10
-
-
-def test_the_list_shows_every_entry_and_says_it_is_an_estimate(fova_command, tmp_path, monkeypatch):
-    monkeypatch.setenv("FOVA_CACHE", str(tmp_path / "cache"))
-    scales = [scale for entry in catalogue.ENTRIES for scale in entry.scales.values()]
-    speeds = {cost._key(scale): {"gradient_step": 0.01, "environment_step": 1e-4} for scale in scales}
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache/speed.json").write_text(json.dumps(speeds))
-    code, out, err = fova_command("paper", "--list")
-    assert (code, err) == (0, "")
-    assert all(entry.name in out for entry in catalogue.ENTRIES)
-    assert "an estimate" in out
 
 
 def test_a_dry_run_prints_the_plan(fova_command, tmp_path):
@@ -96,7 +62,7 @@ def test_a_dry_run_prints_the_plan(fova_command, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [entry.name for entry in catalogue.ENTRIES])
+@pytest.mark.parametrize("name", [entry.name for entry in catalogue.entries()])
 def test_every_entry_runs_at_quick(fova_command, tmp_path, name):
     code, out, err = fova_command("paper", name, "--scale", "quick", "--plain")
     assert (code, err) == (0, "")

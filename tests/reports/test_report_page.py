@@ -75,7 +75,7 @@ def test_clients_with_data_policy_votes_distance_and_weight(tmp_path):
     facts, last = described(run)["expert-1"], entries(run)[-1]["clients"]["expert-1"]
     score = registry.get("maze2d-umaze").normalised_score(facts["behaviour_return"])
     written = table_row(page_of([run], tmp_path), "expert-1")
-    # rows, episodes, data, its score, policy, votes (data, own, global), distance, weight; all in the last round
+    # rows, episodes, data, its score, policy, votes (data, own, global), distance, weight in the last round
     assert written == [
         "expert-1", f"{facts['rows']:,}", f"{facts['episodes']:,}", f"{facts['behaviour_return']:,.1f}",
         f"{score:,.1f}", f"{result(run)['expert-1']:,.1f}",

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_clients import TASK
-from test_training import contents
 
 import fova
+from federation.test_clients import TASK
 from fova.errors import FovaError
 from fova.federation.clients import ClientSpec, Federation
 from fova.run import training
 from fova.run.config import RunConfig
 from fova.run.directory import RunDirectory
+from run.test_training import contents
 from tiny import make_transitions
 
 TINY = {"hidden": (8,), "batch_size": 8, "rounds": 3, "local_steps": 2, "checkpoint_seconds": 0.0}
@@ -35,12 +35,12 @@ def finished(tmp_path_factory):
 
 def test_a_source_that_comes_again_goes_on_where_it_ended():
     specs = [ClientSpec("good", 10, name="a"), ClientSpec("good", 10, name="b")]
-    turns = Federation.in_turn(specs, ("good", "bad", "good"), TASK).turns()
+    turns = Federation.in_sequence(specs, ("good", "bad", "good"), TASK).turns()
     rewards = [{name: list(data.rewards[[0, -1]]) for name, data in turn.clients.items()} for turn in turns]
     assert rewards == [
         {"a": [0, 9], "b": [10, 19]}, {"a": [0, 9], "b": [10, 19]}, {"a": [20, 29], "b": [30, 39]},
     ]  # fmt: skip
-    held = Federation.in_turn(specs, ("good", "good"), TASK).altogether()
+    held = Federation.in_sequence(specs, ("good", "good"), TASK).whole_clients()
     np.testing.assert_array_equal(held["b"].rewards, [*range(10, 20), *range(30, 40)])
 
 

@@ -16,13 +16,14 @@ from fova.errors import FovaError
 from fova.federation.simulation import Simulation
 from fova.machine.interrupts import Interrupted
 from fova.progress import Quiet
-from fova.run import training
+from fova.run import loop
 from fova.run.checkpoint import checkpoints
 from fova.run.config import load_config
 from fova.run.directory import RunDirectory
 from fova.run.training import policies_of
 from tiny import make_transitions, save_npz
 
+PATIENCE = 1800.0  # seconds, so that a broken test ends; no test depends on how busy the machine is
 TINY = {"hidden": (8,), "batch_size": 8, "rounds": 6, "local_steps": 2, "checkpoint_seconds": 0.0}
 
 
@@ -49,8 +50,8 @@ def contents(directory):
 def test_a_run_leaves_what_it_promises(finished):
     names = {path.name for path in finished.directory.iterdir()}
     assert names == {
-        "config.toml", "clients.json", "metrics.jsonl", "timing.jsonl", "tensorboard", "checkpoints",
-        "policy.safetensors", "policy.json", "result.json", ".lock",
+        "config.toml", "clients.json", "statistics.json", "metrics.jsonl", "timing.jsonl", "tensorboard",
+        "checkpoints", "policy.safetensors", "policy.json", "result.json", ".lock",
     }  # fmt: skip
     metrics = RunDirectory.open(finished.directory).metrics()
     assert [entry["round"] for entry in metrics] == list(range(7))
@@ -258,7 +259,7 @@ def played(tmp_path_factory):
 @pytest.fixture
 def slow(monkeypatch):
     """Playing lasts until the next round has been trained. Gives what is to be done when a round begins."""
-    real_round, real_play = Simulation.round, training.play
+    real_round, real_play = Simulation.round, loop.play
     trained = [threading.Event() for _ in range(7)]
     before = {}
 
@@ -271,11 +272,11 @@ def slow(monkeypatch):
     def play(policies, task, episodes):
         rounds = next(iter(policies.values())).facts["rounds"]
         if rounds < 6:
-            assert trained[rounds + 1].wait(timeout=60), "training must go on meanwhile"
+            assert trained[rounds + 1].wait(timeout=PATIENCE), "training must go on meanwhile"
         return real_play(policies, task, episodes)
 
     monkeypatch.setattr(Simulation, "round", round_)
-    monkeypatch.setattr(training, "play", play)
+    monkeypatch.setattr(loop, "play", play)
     return before
 
 
@@ -325,14 +326,14 @@ def test_a_run_stopped_or_killed_with_an_evaluation_in_the_background_resumes(pl
 
 
 def test_an_error_in_the_background_ends_the_run_and_resume_goes_on(played, tmp_path, monkeypatch):
-    directory, real = tmp_path / "run", training.play
+    directory, real = tmp_path / "run", loop.play
 
     def play(policies, task, episodes):
         if policies["server"].facts["rounds"] == 4:
             raise ArithmeticError("in the simulator")
         return real(policies, task, episodes)
 
-    monkeypatch.setattr(training, "play", play)
+    monkeypatch.setattr(loop, "play", play)
     with pytest.raises(ArithmeticError, match="in the simulator"):
         in_maze(directory, evaluate_in_background=True)
     assert logged_rounds(directory) == [0, 1, 2, 3]
@@ -358,7 +359,7 @@ def test_ctrl_c_twice_does_not_wait_for_the_background(tmp_path, monkeypatch):
         def note(self, message):
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(training, "play", lambda *_: released.wait(timeout=60))
+    monkeypatch.setattr(loop, "play", lambda *_: released.wait(timeout=PATIENCE))
     with pytest.raises(Interrupted, match="before a round was saved"):
         in_maze(tmp_path / "run", evaluate_in_background=True, progress=Impatient("compiling"))
     assert not released.is_set()

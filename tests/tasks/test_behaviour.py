@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from fova.errors import FovaError
+from fova.policy import Policy
 from fova.spaces import Space
 from fova.tasks import behaviour, registry
 from fova.tasks.behaviour import (
@@ -32,7 +33,7 @@ from fova.tasks.behaviour import (
     update_actor,
     update_critic,
 )
-from fova.tasks.behaviour_policy import BehaviourPolicy, read_policy
+from fova.tasks.behaviour_policy import read_policy
 
 SPACE = Space.unit(3, 2)
 SMALL = BehaviourConfig(batch=8, actor_hidden=(6,), critic_hidden=(5, 4), actor_rate=0.01, critic_rate=0.02)
@@ -278,8 +279,8 @@ def test_training_improves_the_policy(whole_run):
     directory, history = whole_run
     assert history[-1].mean > 15 > history[0].mean  # 20 is the most there is; a policy that idles gets about 5
     last = read_policy(directory / "actor-00002400.safetensors")
-    assert last.mode(np.array([[1.2]]))[0, 0] < -0.3
-    assert last.mode(np.array([[-1.2]]))[0, 0] > 0.3
+    assert last(np.array([[1.2]]))[0, 0] < -0.3
+    assert last(np.array([[-1.2]]))[0, 0] > 0.3
 
 
 class Interrupted(Exception):
@@ -358,7 +359,11 @@ def test_simulators_start_the_next_episode_at_once():
 
 
 def test_measured_returns_are_those_of_whole_episodes():
-    policy = BehaviourPolicy((np.zeros((1, 2), np.float32),), (np.zeros(2, np.float32),))  # mean 0, spread 1
+    weights = {
+        "last.weight": np.zeros((1, 2), np.float32),
+        "last.bias": np.zeros(2, np.float32),
+    }  # mean 0, spread 1
+    policy = Policy("squashed", weights, Space.unit(1, 1))
     environments = [Track() for _ in range(3)]
     returns = measure_returns(policy, environments, [7])
     np.testing.assert_array_equal(returns, measure_returns(policy, environments, [7]))

@@ -9,11 +9,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from fova.errors import FovaError
+from fova.policy import Policy
 from fova.spaces import Space
 from fova.tasks import registry
 from fova.tasks.behaviour import Evaluation
 from fova.tasks.behaviour_levels import choose_levels, keep_levels
-from fova.tasks.behaviour_policy import BehaviourPolicy, read_policy, save_policy
+from fova.tasks.behaviour_policy import read_policy, save_policy
 
 
 def history_of(*means: float) -> list[Evaluation]:
@@ -61,9 +62,10 @@ class Constant(gymnasium.Env):
         return np.zeros(1, np.float32), float(action[0]), self.time == 3, False, {}
 
 
-def nearly_constant_policy(action: float) -> BehaviourPolicy:
+def nearly_constant_policy(action: float) -> Policy:
     """Acts as told in every state, with the smallest spread there is."""
-    return BehaviourPolicy((np.zeros((1, 2), np.float32),), (np.array([np.arctanh(action), -9], np.float32),))
+    bias = np.array([np.arctanh(action), -9], np.float32)
+    return Policy("squashed", {"last.weight": np.zeros((1, 2), np.float32), "last.bias": bias}, Space.unit(1, 1))
 
 
 @pytest.fixture
@@ -96,9 +98,7 @@ def test_kept_levels_are_measured_anew(run: Path, tmp_path: Path):
     assert result["policies"]["expert"]["episodes"] == 20
     assert result["trained_steps"] == 400
     assert result["config"] == {"seed": 4}
-    assert read_policy(tmp_path / "kept" / "expert.safetensors").mode(np.zeros((1, 1))) == pytest.approx(
-        0.9, abs=0.01
-    )
+    assert read_policy(tmp_path / "kept" / "expert.safetensors")(np.zeros(1)) == pytest.approx(0.9, abs=0.01)
 
 
 def test_a_directory_without_a_run_is_named(tmp_path: Path):

@@ -15,6 +15,7 @@ from safetensors.numpy import save
 
 from fova import networks
 from fova.errors import FovaError
+from fova.policy import from_actor
 from fova.spaces import Space
 from fova.tasks import behaviour_policy
 from fova.tasks.behaviour_policy import (
@@ -22,16 +23,15 @@ from fova.tasks.behaviour_policy import (
     levels,
     load_behaviour,
     parse_policy,
-    policy_of,
     read_policy,
     save_policy,
 )
 
+SPACE = Space.unit(5, 2)
+
 
 def fresh_actor(seed: int = 0) -> networks.GaussianActor:
-    actor = networks.make_actor(
-        jax.random.key(seed), Space.unit(5, 2), "squashed", (16, 16), initialisation="fan_in"
-    )
+    actor = networks.make_actor(jax.random.key(seed), SPACE, "squashed", (16, 16), initialisation="fan_in")
     rng = np.random.default_rng(seed)
     # Larger weights than at the start of training, so that mean and spread clearly depend on the state.
     return jax.tree.map(lambda leaf: (leaf + 0.3 * rng.normal(size=leaf.shape)).astype(np.float32), actor)
@@ -40,25 +40,23 @@ def fresh_actor(seed: int = 0) -> networks.GaussianActor:
 def test_numpy_policy_equals_the_jax_actor():
     actor = fresh_actor()
     observations = np.random.default_rng(0).normal(size=(64, 5)).astype(np.float32)
-    policy, distribution = policy_of(actor), actor(observations)
-    np.testing.assert_allclose(policy.mode(observations), distribution.mode(), atol=1e-5)
+    policy, distribution = from_actor(actor, None, SPACE), actor(observations)
+    np.testing.assert_allclose(policy(observations), distribution.mode(), atol=1e-5)
     noise = np.random.default_rng(1).standard_normal((64, 2), np.float32)
     expected = jnp.tanh(distribution.mean + jnp.exp(distribution.log_std) * noise)
-    np.testing.assert_allclose(policy(observations, np.random.default_rng(1)), expected, atol=1e-5)
+    np.testing.assert_allclose(policy.sample(observations, np.random.default_rng(1)), expected, atol=1e-5)
     assert np.std(expected) > 0.1
 
 
-def test_spread_is_clipped_like_the_network():
-    assert behaviour_policy.LOG_STD_RANGE == networks.LOG_STD_RANGE
-
-
 def test_file_round_trip_in_half_precision(tmp_path: Path):
-    policy = policy_of(fresh_actor(3))
+    policy = from_actor(fresh_actor(3), None, SPACE)
     save_policy(policy, tmp_path / "p.safetensors")
     again = read_policy(tmp_path / "p.safetensors")
-    for before, after in zip((*policy.weights, *policy.biases), (*again.weights, *again.biases)):
-        assert after.dtype == np.float32
-        np.testing.assert_array_equal(after, before.astype(np.float16).astype(np.float32))
+    assert (again.kind, again.space) == ("squashed", SPACE)
+    assert again.weights.keys() == policy.weights.keys()
+    for name, before in policy.weights.items():
+        assert again.weights[name].dtype == np.float32
+        np.testing.assert_array_equal(again.weights[name], before.astype(np.float16).astype(np.float32))
     assert [path.name for path in tmp_path.iterdir()] == ["p.safetensors"]
 
 
@@ -81,10 +79,13 @@ def tensors_of(*widths: int) -> dict[str, np.ndarray]:
         (save({"other": np.zeros(3)}), "weight.0, bias.0"),
         (save({}), "it has nothing"),
         (save(tensors_of(5, 4, 3)), "3 outputs are no pairs"),
-        (save(tensors_of(5, 4, 2) | {"bias.0": np.zeros(3, np.float16)}), "layer 0"),
-        (save(tensors_of(5, 4, 2) | {"weight.1": np.ones((3, 2), np.float16)}), "layer 1"),
-        (save(tensors_of(5, 4, 2) | {"weight.0": np.ones(5, np.float16)}), "layer 0"),
-        (save(tensors_of(5, 4, 2) | {"bias.1": np.array([0, np.nan], np.float16)}), "NaN or infinite"),
+        (
+            save(tensors_of(5, 4, 2) | {"bias.0": np.zeros(3, np.float16)}),
+            r"layers\.0\.weight has shape \(5, 4\), but \(5, 3\)",
+        ),
+        (save(tensors_of(5, 4, 2) | {"weight.1": np.ones((3, 2), np.float16)}), r"last\.weight has shape \(3, 2\)"),
+        (save(tensors_of(5, 4, 2) | {"weight.0": np.ones(5, np.float16)}), r"layers\.0\.weight has shape \(5,\)"),
+        (save(tensors_of(5, 4, 2) | {"bias.1": np.array([0, np.nan], np.float16)}), "NaN"),
     ],
 )
 def test_broken_content_is_named(tmp_path: Path, content: bytes, told: str):
@@ -114,7 +115,7 @@ def test_missing_file_is_named(tmp_path: Path):
 def shelf(tmp_path: Path, monkeypatch) -> Path:
     """A shelf of our own with one task and one level."""
     (tmp_path / "track").mkdir()
-    save_policy(policy_of(fresh_actor()), tmp_path / "track" / "expert.safetensors")
+    save_policy(from_actor(fresh_actor(), None, SPACE), tmp_path / "track" / "expert.safetensors")
     record = {"policies": {"expert": {"steps": 5, "mean": 1.0}, "medium": {"steps": 3, "mean": 0.5}}}
     (tmp_path / "track" / "policies.json").write_text(json.dumps(record))
     monkeypatch.setattr(behaviour_policy, "_shelf", lambda: tmp_path)
@@ -124,7 +125,7 @@ def shelf(tmp_path: Path, monkeypatch) -> Path:
 def test_shelf(shelf: Path):
     assert levels("track") == ["expert", "medium"]
     assert behaviour_record("track", "medium") == {"steps": 3, "mean": 0.5}
-    assert load_behaviour("track", "expert").mode(np.zeros((4, 5))).shape == (4, 2)
+    assert load_behaviour("track", "expert")(np.zeros((4, 5))).shape == (4, 2)
 
 
 def test_unknown_names_list_the_known_ones(shelf: Path):
@@ -151,7 +152,7 @@ PACKAGED = [(directory.name, level) for directory in sorted(WEIGHTS.iterdir()) f
 @pytest.mark.parametrize(("task_name", "level"), PACKAGED)
 def test_packaged_policies(task_name: str, level: str):
     observation, action = SIZES[task_name]
-    actions = load_behaviour(task_name, level)(np.zeros((7, observation)), np.random.default_rng(0))
+    actions = load_behaviour(task_name, level).sample(np.zeros((7, observation)), np.random.default_rng(0))
     assert actions.shape == (7, action)
     assert np.abs(actions).max() <= 1
     assert len(np.unique(actions, axis=0)) == 7  # sampled, not the mode

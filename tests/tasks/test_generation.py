@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fova.errors import FovaError
+from fova.policy import Policy
 from fova.spaces import Space
-from fova.tasks.behaviour_policy import BehaviourPolicy
 from fova.tasks.generation import episodes
 from fova.tasks.simulators import Stepped
 
@@ -38,10 +38,10 @@ class Clocks:
 def random_policy(seed):
     rng = np.random.default_rng(seed)
     sizes = [(3, 16), (16, 16), (16, 4)]
-    return BehaviourPolicy(
-        weights=tuple(rng.normal(size=size).astype(np.float32) for size in sizes),
-        biases=tuple(rng.normal(size=size[1]).astype(np.float32) for size in sizes),
-    )
+    names = ["layers.0", "layers.1", "last"]
+    weights = {f"{name}.weight": rng.normal(size=size) for name, size in zip(names, sizes)}
+    weights |= {f"{name}.bias": rng.normal(size=size[1]) for name, size in zip(names, sizes)}
+    return Policy("squashed", {name: values.astype(np.float32) for name, values in weights.items()}, SPACE)
 
 
 class Constant:
@@ -116,7 +116,9 @@ def test_actions_are_those_of_the_policy():
     policy = random_policy(0)
     for episode in take(5, {"expert": policy}):
         for observation, action in zip(episode.observations, episode.actions):
-            lowest, highest = (policy(observation[None], Constant(deviations))[0] for deviations in (-6.0, 6.0))
+            lowest, highest = (
+                policy.sample(observation[None], Constant(deviations))[0] for deviations in (-6.0, 6.0)
+            )
             assert (lowest <= action).all()
             assert (action <= highest).all()
     uniform = np.concatenate([episode.actions for episode in take(200, LEVELS["random"])])
@@ -128,7 +130,9 @@ def test_a_mixture_has_equal_shares_of_rows_and_not_of_episodes():
     saturated = {}
     for name, sign in (("left", -1), ("right", 1)):
         bias = np.array([sign * 20, sign * 20, -9, -9], np.float32)
-        saturated[name] = BehaviourPolicy((np.zeros((3, 4), np.float32),), (bias,))
+        saturated[name] = Policy(
+            "squashed", {"last.weight": np.zeros((3, 4), np.float32), "last.bias": bias}, SPACE
+        )
     made = take(60, saturated)
     rows = {sign: sum(len(e) for e in made if e.actions[0, 0] == sign) for sign in (-1.0, 1.0)}
     assert abs(rows[-1.0] - rows[1.0]) <= LIMIT

@@ -1,9 +1,16 @@
-"""The algorithms by name. A file in this folder whose class has a `name` is known without being listed."""
+"""The algorithms by name.
 
+A class with a `name` in a file of this folder is an algorithm; no list has to be kept. A user's algorithm is given
+by the path of its file, which is imported and checked against the contract in `base.py`.
+"""
+
+import hashlib
 import importlib
 import importlib.util
 import inspect
 import pkgutil
+import sys
+import traceback
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -23,21 +30,21 @@ def by_name() -> dict[str, type]:
 
 
 def get(name: str) -> type:
-    """The config class of an algorithm: one of ours by name, or yours as `path/to/file.py`."""
+    """The class of an algorithm: one of this package by its name, or a user's as `path/to/file.py`."""
     if name.endswith(".py"):
         return _from_file(Path(name).resolve())
     if name not in by_name():
-        raise unknown("algorithm", name, by_name(), "One of your own is given as the path of its .py file.")
+        raise unknown("algorithm", name, by_name(), "Give an algorithm of your own as the path of its .py file.")
     return by_name()[name]
 
 
 def configure(name: str, /, preset: str | None = None, **overrides: Any) -> Any:
-    """An algorithm ready to run: the preset's values (the first preset by default), then the overrides."""
+    """An algorithm with the values of a preset (by default the first) and the overrides."""
     return fill(get(name), {**preset_values(name, preset), **overrides}, f"of {name}")
 
 
 def preset_values(name: str, preset: str | None = None) -> dict[str, Any]:
-    """What a preset of an algorithm sets; the first one by default."""
+    """The settings of a preset of an algorithm, by default of the first."""
     presets: dict[str, dict[str, Any]] = getattr(get(name), "presets", {"default": {}})
     chosen = preset if preset is not None else next(iter(presets))
     if chosen not in presets:
@@ -53,19 +60,68 @@ def _algorithms_in(module: ModuleType) -> dict[str, type]:
     return {name: kind for name, kind in named if isinstance(name, str)}
 
 
+# --- Algorithms in users' files ---------------------------------------------------------------------------
+
+
 @cache
 def _from_file(path: Path) -> type:
     if not path.is_file():
         raise FovaError(f"There is no algorithm file {path}. Give the path of a .py file that holds one.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise FovaError(f"{path} cannot be imported as Python.")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = list(_algorithms_in(module).values())
+    found = list(_algorithms_in(_executed(path)).values())
     if len(found) != 1:
         raise FovaError(
             f"{path} holds {len(found)} algorithms, but exactly one is needed: "
             "a frozen dataclass with a class attribute `name`."
         )
+    _check(found[0], path)
     return found[0]
+
+
+def _executed(path: Path) -> ModuleType:
+    """The module of a user's file. An error in the file names the file and the line."""
+    # Dataclasses, type hints and help texts look a class's module up by its name, which no other module may have.
+    name = f"fova_algorithm_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise FovaError(f"{path} cannot be imported as Python.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise FovaError(f"{path} cannot be used as an algorithm.\n{_located(error, path)}") from error
+    return module
+
+
+def _located(error: BaseException, path: Path) -> str:
+    """Where in a user's file an error was raised, and its message."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        line, message = error.lineno, error.msg
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        line, message = next((f.lineno for f in reversed(frames) if f.filename == str(path)), None), str(error)
+    return f"{f'Line {line}: ' if line else ''}{type(error).__name__}: {message}"
+
+
+def _check(kind: type, path: Path) -> None:
+    """Refuse a class that no engine could train with."""
+    parameters = vars(kind).get("__dataclass_params__")
+    if parameters is None or not parameters.frozen:
+        raise FovaError(
+            f"{kind.__name__} in {path} must be a frozen dataclass: write @dataclass(frozen=True) above the class."
+        )
+    missing = [name for name in _contract() if not hasattr(kind, name) and name not in kind.__dataclass_fields__]  # type: ignore[attr-defined]
+    if missing:
+        raise FovaError(
+            f"{kind.__name__} in {path} lacks {', '.join(missing)}. Write what is missing, or derive the class "
+            "from ActorCritic, which brings all but `step`; fova/algorithms/base.py describes each."
+        )
+
+
+def _contract() -> list[str]:
+    """The names of everything that engines use of an algorithm."""
+    from fova.algorithms.base import Algorithm
+
+    members = [*inspect.get_annotations(Algorithm), *vars(Algorithm)]
+    return [name for name in members if not name.startswith("_")]

@@ -15,7 +15,7 @@ An algorithm is a frozen config and pure functions. Every engine calls the same 
 
 In a round every participating client receives `server.broadcast`, takes its local steps and submits. The server
 then aggregates the submissions. Broadcasts and `Submission.parameters` are any pytree. An engine looks inside only
-through `policy` and `networks`. The server can keep state of its own in `Server.kept`, which every checkpoint holds.
+through `policy` and `networks`. The server can keep state of its own in `Server.kept`; checkpoints include it.
 
 Five declarations tell an engine what it may do: `stride`, `mergeable`, `action_spaces`, `reward_unit` and
 `client_weights`. The class `Algorithm` below explains them.

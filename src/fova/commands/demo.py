@@ -1,62 +1,33 @@
-"""The demo: two clients with good data, two with random data, one policy; then a picture and a report.
+"""`fova demo`: a small federation on built-in data, with a picture and a report."""
 
-Small on purpose, so that it ends within minutes on two cores. Everything is what `fova train` does.
-"""
-
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from fova import algorithms
-from fova.evaluation.rollouts import play
-from fova.federation.clients import ClientSpec, Federation
-from fova.machine.files import write_atomically
-from fova.policy import load_policy
-from fova.progress import Progress
-from fova.reports.maze import panels_figure
-from fova.reports.page import write_report
-from fova.reports.scenes import EPISODES_DRAWN, Scene, episodes_of, png
-from fova.run.config import Config, RunConfig
-from fova.run.directory import free_name
-from fova.run.training import Result, first_policy, start
-from fova.tasks import registry
-
-TASK = "maze2d-umaze"
-CLIENTS = ("expert", "expert", "random", "random")
-# Smaller networks and minibatches than the default, so that it takes a minute or two; all else is the default.
-SETTINGS: dict[str, Any] = {"hidden": (128, 128), "batch_size": 128}
-CAPTION = (
-    "What two of the clients logged, and what the one policy does before and after training, from the same starts. "
-    "The star is the goal."
-)
+from fova.commands.flags import parse
+from fova.commands.terminal import Terminal
 
 
-def run(progress: Progress, root: Path, rounds: int = 30, size: int = 5000) -> tuple[Result, Path, Path]:
-    """Train, then draw what the data looks like and what the server's policy does before and after."""
-    config = Config(
-        task=TASK,
-        clients=tuple(ClientSpec(quality, size) for quality in CLIENTS),
-        algorithm=algorithms.configure("fova", **SETTINGS),
-        run=RunConfig(rounds=rounds, evaluate_every=5, episodes=10),
+@dataclass(frozen=True)
+class DemoOptions:
+    """Train a small federation on built-in data and draw what happened."""
+
+    rounds: int = 30
+    """Rounds to train."""
+    plain: bool = False
+    """Print plain lines instead of a live display."""
+
+
+def command(arguments: list[str]) -> None:
+    options = parse(DemoOptions, "fova demo", arguments)
+    terminal = Terminal()
+    terminal.print(
+        "Four clients in a maze: two log an expert that drives to the goal, two log random driving. No client "
+        "shares its data.\nfova trains one policy across them; the star in the pictures is the goal."
     )
-    result = start(config, free_name("demo", root), progress)
-    picture = draw(result.directory, config)
-    shown = {config.algorithm_name: Scene(picture.read_bytes(), CAPTION)}
-    report = write_report([result.directory], result.directory / "report.html", shown)
-    return result, picture, report
+    from fova.commands.maze_demo import run
+    from fova.progress import choose
+    from fova.reports.tables import result_table
 
-
-def draw(directory: Path, config: Config) -> Path:
-    """What was in the data, and the server's policy before and after training, from the same starts."""
-    task = registry.get(TASK)
-    federation = Federation.build(config.clients, task, config.run.seed)
-    policies = {"before": first_policy(config, federation), "after": load_policy(directory)}
-    played = play(policies, task, EPISODES_DRAWN, keep_trajectories=EPISODES_DRAWN)
-    panels = [
-        ("Data of an expert client", episodes_of(federation.clients["expert-1"])),
-        ("Data of a random client", episodes_of(federation.clients["random-1"])),
-        ("One policy, before training", played["before"].trajectories),
-        ("One policy, after training", played["after"].trajectories),
-    ]
-    path = directory / "picture.png"
-    write_atomically(path, png(panels_figure(TASK, panels), dpi=160))
-    return path
+    result, picture, report = run(choose(False, options.plain, terminal), Path("runs"), options.rounds)
+    terminal.print(result_table(result))
+    terminal.write_line(f"picture  {picture}\nreport   {report}")

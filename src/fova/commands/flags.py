@@ -1,6 +1,6 @@
-"""From command-line arguments to a dataclass of options: every field is a flag, its docstring the explanation.
+"""Command-line arguments as a dataclass of options: every field is a flag, and its docstring is the flag's help.
 
-Light enough for `fova --help`: nothing of training is imported here.
+Nothing of training is imported here, so that `--help` is quick.
 """
 
 from dataclasses import field, fields, make_dataclass
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def parse(kind: type[T], prog: str, arguments: list[str], positional: bool = False) -> T:
-    """The options that the arguments give; with `positional`, what must be given needs no flag before it."""
+    """The options that the arguments give. With `positional`, required options need no flag."""
     import tyro
 
     config = (tyro.conf.PositionalRequiredArgs,) if positional else ()
@@ -19,7 +19,7 @@ def parse(kind: type[T], prog: str, arguments: list[str], positional: bool = Fal
 
 
 def described(kind: type) -> type:
-    """The same options for `--help`, which then leaves "(default: None)" to the explanation in words."""
+    """The same options without "(default: None)" in the help; the field's docstring says what the default is."""
     import tyro
 
     hints = get_type_hints(kind, include_extras=True)

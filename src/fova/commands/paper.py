@@ -1,105 +1,113 @@
-"""`fova paper`: the paper's tables and figures, and our own studies, as commands. Wiring only."""
+"""`fova paper`: the paper's tables and figures, and our own studies."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fova.commands.flags import parse
+from fova.commands.terminal import Terminal
 from fova.errors import FovaError
-from fova.experiments.conduct import conduct
-from fova.experiments.specifications import Entry
 from fova.machine.runtime import processors
-from fova.paper import catalogue, cost
-from fova.paper import experiments as paper
-from fova.paper.tables import tables
-from fova.progress import spoken_seconds
+
+SCALES = ("quick", "small", "full")
 
 
 @dataclass(frozen=True)
 class PaperOptions:
     """Run one of the paper's experiments and print its table beside the paper's; without a name, list them.
 
-    Interrupted or repeated, it keeps what is finished and goes on with the rest.
+    If it is interrupted or repeated, finished runs are kept and only the others are trained.
     """
 
     name: Annotated[str | None, tyro.conf.Positional] = None
     """Which experiment; see --list."""
     list: bool = False
-    """List the experiments with what each would take on this machine (an estimate)."""
+    """List the experiments with an estimate of the time that each takes."""
     scale: Literal["quick", "small", "full"] = "quick"
     """quick shows in minutes that it works and nothing more; small is reduced but honest (smaller networks, fewer
     steps, 3 seeds); full is the paper's own setting."""
     jobs: int | None = None
     """Runs that are trained at the same time, each with one thread (default: one per core)."""
     dry_run: bool = False
-    """Say what would be run, and run nothing."""
+    """Print what would be run, and run nothing."""
     directory: Path = Path("runs/paper")
     """Where the runs and tables go, in a folder NAME-SCALE."""
     plain: bool = False
     """Print plain lines instead of a live display."""
 
 
-def main(arguments: list[str]) -> None:
+def command(arguments: list[str]) -> None:
     options = parse(PaperOptions, "fova paper", arguments)
-    console = Console()
-    if options.list or options.name is None:
-        if options.name is not None:
-            raise FovaError(f"--list shows all experiments; leave out {options.name!r} or --list.")
-        show_list(console)
+    if options.name is None:
+        Terminal().print(list_table(processors()))
+    elif options.list:
+        raise FovaError(f"--list shows all experiments; leave out {options.name!r} or --list.")
     else:
-        run(catalogue.get(options.name), options, console)
+        _run(options.name, options)
 
 
-def run(entry: Entry, options: PaperOptions, console: Console) -> None:
-    """Run an entry, save its tables as Markdown, CSV and LaTeX, and print them."""
+def _run(name: str, options: PaperOptions) -> None:
+    """Run an experiment, save its tables as Markdown, CSV and LaTeX, and print them."""
+    from fova.experiments.conduct import conduct
+    from fova.paper import catalogue
+    from fova.paper.tables import tables
+
+    entry = catalogue.get(name)
     scale = entry.scale(options.scale)
     directory = options.directory / f"{entry.name}-{scale.name}"
-    results = conduct(entry, scale, directory, options.jobs, options.plain, options.dry_run, console)
+    terminal = Terminal()
+    results = conduct(entry, scale, directory, options.jobs, options.plain, options.dry_run, terminal)
     if results is None:
         return
-    for name, sheet in tables(results).items():
-        paths = sheet.save(directory / name)
-        console.print(sheet.terminal())
-        console.print("table    " + "  ".join(str(path) for path in paths), highlight=False, soft_wrap=True)
-    console.print(f"figures  {directory / 'results.json'}", highlight=False, soft_wrap=True)
+    for table, sheet in tables(results).items():
+        paths = sheet.save(directory / table)
+        terminal.print(sheet.terminal(), markup=True)  # its cells are our own labels
+        terminal.write_line("table    " + "  ".join(str(path) for path in paths))
+    terminal.write_line(f"figures  {directory / 'results.json'}")
 
 
-def show_list(console: Console) -> None:
-    """Every entry with its runs and an estimate of its time at each scale, on all cores."""
-    for scale in (scale for entry in catalogue.ENTRIES for scale in entry.scales.values()):
-        if cost.speed_of(scale) is None:
-            console.print(f"... measuring this machine with the networks of scale {scale.name}, once")
-            cost.measure(scale)
-    workers = processors()
+# --- The list ---------------------------------------------------------------------------------------------
+
+
+def list_table(workers: int) -> Table:
+    """Every experiment with its runs and an estimate of its time at each scale, for so many runs at a time."""
+    from fova.paper import catalogue, cost
+
+    finished = catalogue.committed_results()
     table = Table(
         title="experiments",
         caption=(
-            f"Time: an estimate from a short measured run of FOVA, for {workers} runs at a time; making new data "
-            "comes on top. fova paper NAME --scale SCALE runs one."
+            f"Times are estimates for {workers} runs at a time, from speeds that were measured on {cost.MACHINE}; "
+            "making new data comes on top. fova paper NAME --scale SCALE runs one."
+            + ("" if finished is None else " Results: the file results/NAME.json is in this repository.")
         ),
     )
     table.add_column("name", no_wrap=True)
     table.add_column("what", overflow="fold")
-    for name in paper.SCALES:
-        table.add_column(f"{name}: runs, time", justify="right")
-    for group, entries in catalogue.GROUPS.items():
-        table.add_row(f"[bold]{group}")
-        for entry in entries:
-            table.add_row(entry.name, entry.title, *(_spoken(entry, name, workers) for name in paper.SCALES))
-        table.add_section()
-    console.print(table)
+    for scale in SCALES:
+        table.add_column(f"{scale}: runs, time", justify="right")
+    if finished is not None:
+        table.add_column("results")
+    group = None
+    for entry in catalogue.listing():
+        if entry.group != group:
+            group = entry.group
+            table.add_section()
+            table.add_row(Text(group, style="bold"))
+        costs = (_shown(entry.costs.get(scale), workers) for scale in SCALES)
+        mark = [] if finished is None else ["yes" if entry.name in finished else ""]
+        table.add_row(entry.name, entry.title, *costs, *mark)
+    return table
 
 
-def _spoken(entry: Entry, scale_name: str, workers: int) -> str:
-    if scale_name not in entry.scales:
+def _shown(cost: tuple[int, float] | None, workers: int) -> str:
+    from fova.progress import spoken_seconds
+
+    if cost is None:
         return ""
-    scale = entry.scales[scale_name]
-    speed = cost.speed_of(scale)
-    assert speed is not None
-    runs = entry.runs(scale)
-    seconds = cost.estimate(entry, scale, speed) / min(workers, len(runs))
-    return f"{len(runs)}, {spoken_seconds(seconds)}"
+    runs, core_seconds = cost
+    return f"{runs}, {spoken_seconds(core_seconds / min(workers, runs))}"

@@ -1,4 +1,4 @@
-"""From command-line arguments to the configuration of a run, for every command that trains."""
+"""Command-line arguments as the configuration of a run, for every command that trains."""
 
 import re
 from dataclasses import field, make_dataclass, replace
@@ -16,9 +16,10 @@ from fova.settings import fill
 def parse_run(
     arguments: list[str], options: type, prog: str, tables: dict[str, type] | None = None
 ) -> tuple[Config, Any]:
-    """The configuration that arguments describe, and a command's own options. Defaults, preset, file, then flags.
+    """The configuration that arguments describe, and the command's own options.
 
-    `tables` are further groups of flags: the table of the TOML file that they are in, and the dataclass they fill.
+    Flags override the configuration file, which overrides the preset, which overrides the defaults. `tables` are
+    further groups of flags: the name of their table in the TOML file, and the dataclass that they fill.
     """
     arguments = [re.sub(r"^--lambda(?==|$)", "--lam", a) for a in arguments]  # `lambda` cannot name a Python field
     early = _early(arguments, ("config", "algorithm", "preset"))
@@ -45,7 +46,7 @@ def parse_run(
 
 
 def _early(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:
-    """Options that decide which other options there are, read before the rest."""
+    """The options that decide which other options exist. They are read first."""
     found = {}
     for position, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")

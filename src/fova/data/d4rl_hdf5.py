@@ -8,6 +8,7 @@ Older files hold no next_observations; files of maze2d have three oddities, whic
 - rewards were computed afterwards from the observation before the action, not from the one it led to.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,36 +16,67 @@ import h5py
 import numpy as np
 
 from fova.data.fields import counted, decoding, fault
-from fova.data.hdf5_guard import refuse_absurd_size
+from fova.data.hdf5_guard import refuse_absurd_size, refuse_links_elsewhere, unwritten
+from fova.data.memory import refuse_too_large
+from fova.data.paths import refuse_special
 from fova.data.rows import Table, spelled, table, unused
 
 REMEDY = "It is damaged or no HDF5 file: fetch or write it again."
+MEASURED = ("observations", "actions", "rewards", "next_observations")
 MAZE_OBSERVATION = 4  # position and velocity in the plane
 
 
 def read_table(file: Path) -> Table:
     """The steps in one HDF5 file."""
+    refuse_special(file)
     with decoding(file, "", REMEDY):
         store = h5py.File(file, "r")
     with store:
         with decoding(file, "", REMEDY):
+            refuse_links_elsewhere(store, file)
             names = [n if isinstance(n, str) else n.decode(errors="replace") for n in store]  # bytes: not UTF-8
             has_goals = "infos/goal" in store
         found = spelled(names, file)
-        columns = {field: _read(store, name, file) for field, name in found.items()}
-    rows = table(columns, found, file).noting(unused(set(names) - {"infos", "metadata"}, found))
+        arrays = {name: _array(store, name, file) for name in found.values()}
+        gaps = _notes_on_gaps(arrays, found, file)
+        refuse_too_large(file, *(sum(getattr(a, what) for a in arrays.values()) for what in ("nbytes", "size")))
+        columns = {}
+        for field, name in found.items():
+            with decoding(file, name, "Fetch or write the file again."):
+                columns[field] = arrays[name][()]
+    rows = table(columns, found, file).noting(gaps).noting(unused(set(names) - {"infos", "metadata"}, found))
     if has_goals and rows.observations.shape[1] == MAZE_OBSERVATION:
         rows = _mended_maze2d(rows)
     return rows
 
 
-def _read(store: h5py.File, name: str, file: Path) -> np.ndarray:
+def _array(store: h5py.File, name: str, file: Path) -> h5py.Dataset:
+    """An array of the file, of which nothing has been read but that it can be."""
     with decoding(file, name, "Fetch or write the file again."):
         dataset = store[name]
         if not isinstance(dataset, h5py.Dataset):
             raise fault(file, name, "is not an array. Store one row per step.")
         refuse_absurd_size(dataset, file, name)
-        return dataset[()]
+        if dataset.dtype.kind == "O":
+            raise fault(file, name, "holds objects, not numbers. Store it as a plain numeric array.")
+        return dataset
+
+
+def _notes_on_gaps(arrays: Mapping[str, h5py.Dataset], found: Mapping[str, str], file: Path) -> list[str]:
+    """Refuse a column of measurements that was declared but never written; note where a part of one is missing."""
+    notes = []
+    for name in (found[field] for field in MEASURED if field in found):
+        with decoding(file, name, REMEDY):
+            missing, fill, is_empty = (
+                unwritten(arrays[name]),
+                arrays[name].fillvalue,
+                not arrays[name].id.get_storage_size(),
+            )
+        if missing and is_empty:
+            raise fault(file, name, "was declared but never written. Write the file again, to its end.")
+        if missing:
+            notes.append(f"{name}: {counted(missing, 'piece')} of the array never written, read as {fill}.")
+    return notes
 
 
 def _mended_maze2d(rows: Table) -> Table:

@@ -6,7 +6,7 @@ The files may be of any format that holds a table of steps. No episode goes on f
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fova.data.fields import decoding, fault
+from fova.data.fields import decoding, fault, shown
 from fova.data.rows import Table, joined
 
 
@@ -20,5 +20,5 @@ def read_table(folder: Path, readers: Mapping[str, Callable[[Path], Table]]) -> 
             folder, "", f"holds no data. Put files in it that end in {', '.join(readers)}, one per episode."
         )
     rows = joined([readers[file.suffix.lower()](file) for file in files], files)
-    others = [entry.name for entry in entries if entry not in files]
+    others = [shown(entry.name) for entry in entries if entry not in files]
     return rows.noting([f"Not read: {', '.join(others)}."] if others else [])

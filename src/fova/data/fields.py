@@ -18,12 +18,25 @@ from fova.errors import FovaError
 # Deflate, the strongest packing these formats commonly use, never shrinks data more than about 1030 times. A
 # file that declares more than this is damaged or hostile, and reading it would exhaust the machine's memory.
 LARGEST_UNPACKING = 1100
+MISSING = {"", "nan", "none", "null", "nat", "<na>"}  # what a lost name looks like once it is text
 SMALL = 4096  # bytes; a header may take up as much, so less says nothing
 
 
 def fault(file: str | Path, field: str, problem: str) -> FovaError:
     """The one shape of a complaint about a file: which file, which field, what and how to put it right."""
-    return FovaError(f"{file}: {field}: {problem}" if field else f"{file}: {problem}")
+    return FovaError(shown(f"{file}: {field}: {problem}" if field else f"{file}: {problem}"))
+
+
+def shown(text: str) -> str:
+    """Text that any terminal can print, on one line: what is not printable is written as an escape."""
+    return "".join(character if character.isprintable() else _escaped(character) for character in text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # how Python keeps a byte of a file name that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
 
 
 def counted(number: int, thing: str) -> str:
@@ -81,13 +94,17 @@ def flags(values: Any, file: str | Path, field: str) -> NDArray[np.bool_]:
 
 
 def whole_numbers(values: Any, file: str | Path, field: str) -> NDArray[np.int64]:
-    """[rows] of whole numbers, however they are stored."""
+    """[rows] of whole numbers from 0 on, however they are stored."""
     array = _one_per_row(values, file, field)
+    if array.dtype.kind == "b":
+        raise fault(file, field, "holds true and false, but whole numbers are needed: 0, 1, 2 and so on.")
     with np.errstate(invalid="ignore"):
         whole = array.astype(np.int64)
-    wrong = np.flatnonzero(whole != array)
-    if len(wrong):
-        raise fault(file, field, f"row {wrong[0]} holds {array[wrong[0]]!s}, which is not a whole number.")
+    for wrong, what in ((whole != array, "which is not a whole number"), (array < 0, "but counting starts at 0")):
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            given = f"row {rows[0]} holds {array[rows[0]]!s}, {what} ({counted(len(rows), 'such row')})"
+            raise fault(file, field, f"{given}. Number the steps of each episode 0, 1, 2 and so on.")
     return whole
 
 
@@ -97,12 +114,44 @@ def labels(values: Any, file: str | Path, field: str) -> NDArray[np.int64]:
     if array.ndim != 1 or array.dtype.kind not in "fiubUS":
         given = f"holds {array.dtype} of shape {array.shape}"
         raise fault(file, field, f"{given}, but one name or number per row is needed.")
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise fault(file, field, f"row {np.flatnonzero(np.isnan(array))[0]} is NaN. Give every row its episode.")
-    _, first, inverse = np.unique(array, return_index=True, return_inverse=True)
+    names, first, inverse = np.unique(array, return_index=True, return_inverse=True)
+    refuse_unclear_labels(names, inverse, file, field)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     return rank[inverse]
+
+
+def refuse_unclear_labels(names: NDArray[Any], rows: NDArray[Any], file: str | Path, field: str) -> None:
+    """Refuse labels that stand for a missing one, or of which two may be one: they would merge episodes.
+
+    `names` are the different labels, `rows` says for each row which of them it has.
+    """
+    if names.dtype.kind == "b":
+        problem = "holds true and false, which tell two episodes apart at most. Give each episode its own number"
+        raise fault(file, field, f"{problem} or name.")
+    for wrong, what, remedy in _unclear(names):
+        hit = np.flatnonzero(wrong[rows])
+        if len(hit):
+            name = names[rows[hit[0]]]
+            given = what or (f"holds {name!s}" if names.dtype.kind in "fiu" else f"holds {str(name)[:40]!r}")
+            raise fault(file, field, f"row {hit[0]} {given} ({counted(len(hit), 'such row')}). {remedy}")
+
+
+def _unclear(names: NDArray[Any]) -> Iterator[tuple[NDArray[np.bool_], str, str]]:
+    """Which labels are no good: (a mask over them, what such a row is, what to do)."""
+    number = "Give every row its episode: a whole number from 0 on, or a name."
+    if names.dtype.kind == "f":
+        yield np.isnan(names), "is NaN", number
+        yield ~np.isfinite(names), "is infinite", number
+        yield names != np.floor(names), "", number
+        exact = 2.0 ** (np.finfo(names.dtype).nmant + 1)
+        yield np.abs(names) >= exact, "", f"{names.dtype} does not tell such numbers apart. Store whole numbers."
+    if names.dtype.kind in "fi":
+        yield names < 0, "", f"{number} Negative numbers often mark a missing one; if yours do not, store text."
+    if names.dtype.kind in "USO":
+        texts = (name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names)
+        missing = np.array([text.strip().casefold() in MISSING for text in texts], bool)
+        yield missing, "", f"That marks a missing name. {number}"
 
 
 def bounds(low: Any, high: Any, columns: int, file: str | Path) -> tuple[Floats, Floats]:
@@ -114,9 +163,11 @@ def bounds(low: Any, high: Any, columns: int, file: str | Path) -> tuple[Floats,
             raise fault(
                 file, field, f"has shape {array.shape}, but actions have {columns} columns. Give one per column."
             )
-        if not np.isfinite(array).all():
-            raise fault(file, field, "is NaN or infinite. Leave the bounds out if there are none.")
-        pair.append(np.broadcast_to(array.astype(np.float32), (columns,)).copy())
+        with np.errstate(over="ignore"):
+            single = array.astype(np.float32)
+        if not np.isfinite(single).all():
+            raise fault(file, field, "is NaN or infinite in float32. Leave the bounds out if there are none.")
+        pair.append(np.broadcast_to(single, (columns,)).copy())
     if not (pair[0] < pair[1]).all():
         column = int(np.flatnonzero(pair[0] >= pair[1])[0])
         given = f"{pair[1][column]:g} in column {column}, where action_low is {pair[0][column]:g}"
@@ -157,7 +208,10 @@ def _one_per_row(values: Any, file: str | Path, field: str) -> NDArray[Any]:
 
 
 def _numbers(values: Any, file: str | Path, field: str) -> NDArray[Any]:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise fault(file, field, "holds lists of unequal length. Give every row the same number.") from error
     if array.dtype.kind not in "fiub":
         raise fault(file, field, f"holds {array.dtype}, not numbers. Store it as a numeric array.")
     return array

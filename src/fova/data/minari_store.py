@@ -5,6 +5,7 @@ download happens only when it is asked for, and no environment is ever built fro
 """
 
 import json
+import math
 import os
 import re
 import shutil
@@ -18,7 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fova.data.fields import counted, decoding, fault
-from fova.data.hdf5_guard import refuse_absurd_size
+from fova.data.hdf5_guard import refuse_absurd_size, refuse_links_elsewhere
+from fova.data.memory import refuse_too_large
+from fova.data.paths import refuse_special_members
 from fova.data.rows import Table, joined, table
 from fova.data.transitions import Episode, Transitions
 from fova.errors import FovaError
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 REMEDY = "It is damaged or was not written by Minari: fetch or write the dataset again."
 TEXTS = ("dataset_id", "minari_version", "data_format", "observation_space", "action_space")
 FORMATS = ("hdf5", "arrow", "parquet")
+NO_DATA = ["_", ".", "metadata.json"]  # beginnings of the names of other files beside an episode's
 ID = re.compile(r"[\w-]+(/[\w-]+)*-v\d+")
 
 
@@ -67,17 +71,23 @@ def read_table(folder: Path) -> Table:
     data = _data_folder(folder)
     if data is None:
         raise fault(folder, "metadata.json", f"is missing. {REMEDY}")
-    _check_metadata(data, folder, library)
+    refuse_special_members(data)
+    declared_rows = _check_metadata(data, folder, library)
     with decoding(folder, "", REMEDY):
         dataset = library.MinariDataset(data)
     parts = _observation_parts(dataset.observation_space, folder)
     bounds = _bounds(dataset.action_space, folder)
     tables, labels = [], []
+    given_rows = 0
     for number, episode in enumerate(_episodes(dataset, folder)):
+        given_rows += np.size(episode.rewards) + 1
         label = f"{folder}: episode {number}"
         if np.size(episode.rewards):
             tables.append(_episode_table(episode, parts, bounds, label))
             labels.append(label)
+    if declared_rows not in (None, given_rows):
+        problem = f"hold {declared_rows:,} rows, of which Minari gave {given_rows:,}"
+        raise fault(folder, "episodes", f"{problem}. Store each episode as one record batch, or in HDF5.")
     if not tables:
         raise fault(folder, "rewards", "is empty in every episode: there is not one step. Leave this dataset out.")
     notes = [f"Observations are these parts, laid end to end: {', '.join(parts)}."] if parts else []
@@ -99,8 +109,11 @@ def _data_folder(folder: Path) -> Path | None:
     return next((f for f in (folder / "data", folder) if (f / "metadata.json").is_file()), None)
 
 
-def _check_metadata(data: Path, folder: Path, library: Any) -> None:
-    """Refuse metadata that would lead Minari to build an environment, or to read far more than there is."""
+def _check_metadata(data: Path, folder: Path, library: Any) -> int | None:
+    """Refuse metadata that would lead Minari to build an environment, or to read far more than there is.
+
+    Returns the number of rows in the files, final observations included, where their headers say it.
+    """
     with decoding(folder, "metadata.json", REMEDY):
         metadata = json.loads((data / "metadata.json").read_text(encoding="utf-8"))
     if not isinstance(metadata, dict):
@@ -115,23 +128,52 @@ def _check_metadata(data: Path, folder: Path, library: Any) -> None:
         raise fault(folder, "minari_version", problem)
     if kind_of_file not in FORMATS:
         raise fault(folder, "data_format", f"is {kind_of_file!r}, but must be one of {', '.join(FORMATS)}.")
+    columns = 0
     for field in ("observation_space", "action_space"):
         with decoding(folder, field, REMEDY):
-            library.serialization.deserialize_space(metadata[field])
+            space = library.serialization.deserialize_space(metadata[field])
+            columns += sum(math.prod(part.shape or ()) for part in _parts(space).values())
     if metadata["total_episodes"] < 1:
         raise fault(folder, "total_episodes", "is not 1 or more: there is no episode. Leave this dataset out.")
     if kind_of_file == "hdf5":
         _check_sizes(data / "main_data.hdf5", metadata["total_episodes"], folder)
+        return None
+    rows = _count_rows(data, kind_of_file, metadata["total_episodes"], folder)
+    refuse_too_large(folder, 4 * columns * rows, columns * rows)
+    return rows
+
+
+def _count_rows(data: Path, kind_of_file: str, episodes: int, folder: Path) -> int:
+    """How many rows the episodes declare, each in a folder of its own. Only headers are read."""
+    try:
+        from pyarrow.dataset import dataset
+    except ImportError as error:
+        remedy = "Install it: pip install 'fova[parquet]'"
+        raise FovaError(f"{folder}: reading Minari data in {kind_of_file} needs pyarrow. {remedy}") from error
+    rows = 0
+    for number in range(episodes):
+        with decoding(folder, f"episode {number}", REMEDY):
+            files = dataset(str(data / str(number)), format=kind_of_file, ignore_prefixes=NO_DATA)
+            found = files.count_rows()
+        if not found:
+            raise fault(folder, f"episode {number}", f"holds no rows. {REMEDY}")
+        rows += found
+    return rows
 
 
 def _check_sizes(file: Path, episodes: int, folder: Path) -> None:
+    sizes: list[tuple[int, int]] = []
+
     def check(name: str, item: h5py.Group | h5py.Dataset) -> None:
         if isinstance(item, h5py.Dataset):
             refuse_absurd_size(item, file, name)
+            sizes.append((item.nbytes, item.size))
 
     with decoding(folder, file.name, REMEDY), h5py.File(file, "r") as store:
+        refuse_links_elsewhere(store, file)
         store.visititems(check)
         held = len(store)
+    refuse_too_large(folder, sum(size for size, _ in sizes), sum(numbers for _, numbers in sizes))
     if episodes != held:
         raise fault(folder, "total_episodes", f"is {episodes:,}, but {file.name} holds {held:,}. {REMEDY}")
 
@@ -140,13 +182,21 @@ def _observation_parts(space: "gymnasium.Space", folder: Path) -> list[str]:
     """The names of the parts an observation is made of; none if it is one vector."""
     from gymnasium import spaces
 
-    parts = space.spaces if isinstance(space, spaces.Dict) else {"observations": space}
-    for name, part in parts.items():
+    if not _parts(space):
+        raise fault(folder, "observation_space", f"has no parts. {REMEDY}")
+    for name, part in _parts(space).items():
         if not isinstance(part, spaces.Box) or len(part.shape) != 1:
             raise fault(
                 folder, "observation_space", f"{name} is {part}, but vectors (a Box with one axis) are needed."
             )
-    return list(parts) if isinstance(space, spaces.Dict) else []
+    return list(space.spaces) if isinstance(space, spaces.Dict) else []
+
+
+def _parts(space: "gymnasium.Space") -> Mapping[str, "gymnasium.Space"]:
+    """The spaces that a space is made of, by name."""
+    from gymnasium import spaces
+
+    return space.spaces if isinstance(space, spaces.Dict) else {"observations": space}
 
 
 def _bounds(space: "gymnasium.Space", folder: Path) -> dict[str, NDArray[Any]]:

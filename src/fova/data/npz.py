@@ -6,6 +6,7 @@ A file with one observation more than rewards is a single episode with its final
 """
 
 import io
+import math
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,15 +16,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fova.data.fields import decoding, fault, refuse_bombs
+from fova.data.memory import refuse_too_large
+from fova.data.paths import refuse_special
 from fova.data.rows import Table, spelled, table, unused
 from fova.data.transitions import Episode, Transitions, from_episodes
 from fova.machine.files import write_atomically
 
 REMEDY = "It is damaged or no NPZ file: write it again with numpy.savez."
+HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def read_table(file: Path) -> Table:
     """The steps in one NPZ file."""
+    refuse_special(file)
     with decoding(file, "", REMEDY):
         if not zipfile.is_zipfile(file):
             raise fault(file, "", f"is not an NPZ file (a zip archive of arrays). {REMEDY}")
@@ -32,6 +37,10 @@ def read_table(file: Path) -> Table:
         arrays = np.load(file, allow_pickle=False)
     with arrays:
         found = spelled(arrays.files, file)
+        for repeated in (name for name in found.values() if arrays.files.count(name) > 1):
+            raise fault(file, repeated, "is there twice. Keep one of them.")
+        sizes = [_size(arrays.zip, name, file) for name in found.values()]
+        refuse_too_large(file, sum(size for size, _ in sizes), sum(numbers for _, numbers in sizes))
         columns = {}
         for field, name in found.items():
             remedy = "Store it as a plain numeric array; pickled objects are never read."
@@ -39,6 +48,20 @@ def read_table(file: Path) -> Table:
                 columns[field] = arrays[name]
         checked = table(columns, found, file)
         return checked.noting(unused(arrays.files, found))
+
+
+def _size(archive: zipfile.ZipFile, name: str, file: Path) -> tuple[int, int]:
+    """How many bytes a member takes once decompressed, and how many numbers its header declares."""
+    with decoding(file, name, "Store it as a plain numeric array."):
+        member = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
+        with archive.open(member) as stream:
+            read_header = HEADERS.get(np.lib.format.read_magic(stream))
+            shape, _, kind = read_header(stream) if read_header else ((), False, np.dtype("u1"))
+    numbers = math.prod(shape)
+    if not kind.hasobject and numbers * kind.itemsize > member.file_size:
+        given = f"declares {numbers * kind.itemsize:,} bytes, but holds {member.file_size:,}"
+        raise fault(file, name, f"{given}. Fetch or write the file again.")
+    return member.file_size, numbers
 
 
 def save_npz(

@@ -2,6 +2,7 @@
 
     observation_0, observation_1, ... or one list column `observation`; likewise action and next_observation
     reward   terminal (or terminated)   optional: truncated (or timeout), episode, step
+Numbered columns count from 0, without gaps or leading zeros.
 Action bounds may be declared in the file's metadata: `action_low` and `action_high`, as JSON lists of numbers.
 """
 
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fova.data.fields import counted, decoding, fault, refuse_bombs
+from fova.data.fields import counted, decoding, fault, refuse_bombs, refuse_unclear_labels
+from fova.data.memory import refuse_too_large
+from fova.data.paths import refuse_special
 from fova.data.rows import Table, spelled, table, unused
 from fova.errors import FovaError
 
@@ -22,12 +25,15 @@ if TYPE_CHECKING:
     import pyarrow
 
 REMEDY = "It is damaged or no Parquet file: fetch or write it again."
-NUMBERED = re.compile(r"(observations?|actions?|next_observations?)_(\d{1,6})")
+NUMBERED = re.compile(r"(observations?|actions?|next_observations?)_(0|[1-9][0-9]{0,5})")
+ALMOST_NUMBERED = re.compile(r"(observations?|actions?|next_observations?)_[+-]?\d+")  # 00, or digits not 0 to 9
+WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes of a value in memory; 8 for all others
 
 
 def read_table(file: Path) -> Table:
     """The steps in one Parquet file."""
     parquet = _pyarrow_parquet()
+    refuse_special(file)
     with decoding(file, "", REMEDY):
         store = parquet.ParquetFile(file)
     with store:
@@ -42,8 +48,11 @@ def read_table(file: Path) -> Table:
         wanted = [c for field, name in found.items() if field not in declared for c in groups.get(name, [name])]
         for repeated in (name for name in wanted if schema.names.count(name) > 1):
             raise fault(file, repeated, "is the name of several columns. Give each its own.")
-        with decoding(file, "", REMEDY):
-            content = store.read(columns=wanted)
+        for name in wanted:
+            if name != found.get("episodes"):
+                _refuse_all_but_numbers(schema.field(name).type, file, name)
+        refuse_too_large(file, *_size(summary, wanted))
+        content = _content(file, summary, wanted, found.get("episodes"))
     columns: dict[str, Any] = dict(declared)
     for field, name in found.items():
         if name in groups:
@@ -51,6 +60,29 @@ def read_table(file: Path) -> Table:
         elif field not in declared:
             columns[field] = _column(content.column(name), field, file, name)
     return table(columns, found, file).noting(unused(names, found))
+
+
+def _content(file: Path, summary: Any, wanted: Sequence[str], episodes: str | None) -> "pyarrow.Table":
+    """The wanted columns. Each different episode name is read once, however many rows it has."""
+    import pyarrow
+
+    parquet = _pyarrow_parquet()
+    with decoding(file, "", REMEDY):
+        kind = summary.schema.to_arrow_schema().field(episodes).type if episodes else None
+        is_text = kind is not None and (pyarrow.types.is_string(kind) or pyarrow.types.is_binary(kind))
+        with parquet.ParquetFile(file, metadata=summary, read_dictionary=[episodes] if is_text else None) as store:
+            return store.read(columns=list(wanted))
+
+
+def _size(summary: Any, wanted: Sequence[str]) -> tuple[int, int]:
+    """How many bytes the wanted columns take once decoded, and how many values they hold."""
+    size = values = 0
+    for group in map(summary.row_group, range(summary.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema.split(".")[0] in wanted:
+                values += column.num_values
+                size += column.num_values * WIDTHS.get(column.physical_type, 8)
+    return size, values
 
 
 def _pyarrow_parquet() -> Any:
@@ -68,6 +100,10 @@ def _vectors(names: Sequence[str], file: Path) -> dict[str, list[str]]:
         match = NUMBERED.fullmatch(name)
         if match:
             numbers.setdefault(match[1], set()).add(int(match[2]))
+        elif almost := ALMOST_NUMBERED.fullmatch(name):
+            stem = almost[1]
+            problem = "is not numbered as columns must be: from 0 on, with the digits 0 to 9 and no leading zeros"
+            raise fault(file, name, f"{problem}. Rename the columns {stem}_0, {stem}_1 and so on.")
     for stem, those in numbers.items():
         missing = sorted(set(range(len(those))) - those)
         if missing:
@@ -90,16 +126,30 @@ def _declared_bounds(metadata: dict[bytes, bytes], file: Path) -> dict[str, list
 
 def _column(column: "pyarrow.ChunkedArray", field: str, file: Path, name: str) -> NDArray[Any]:
     """One column as an array; a column of lists as a matrix."""
-    import pyarrow
 
     if field == "episodes":
-        _refuse_nulls(column, file, name)
-        with decoding(file, name, REMEDY):
-            return column.dictionary_encode().unify_dictionaries().combine_chunks().indices.to_numpy()
-    kind = column.type
-    if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) or pyarrow.types.is_fixed_size_list(kind):
-        return _lists(column, file, name)
-    return _numbers(column, file, name)
+        return _episodes(column, file, name)
+    return _lists(column, file, name) if _is_list(column.type) else _numbers(column, file, name)
+
+
+def _episodes(column: "pyarrow.ChunkedArray", file: Path, name: str) -> NDArray[Any]:
+    """Episode names or numbers of any type, as numbers."""
+    import pyarrow
+
+    if pyarrow.types.is_nested(column.type):
+        raise fault(file, name, f"holds {column.type}, but one name or number per row is needed.")
+    _refuse_nulls(column, file, name)
+    with decoding(file, name, REMEDY):
+        encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
+        names, codes = encoded.dictionary.to_numpy(zero_copy_only=False), encoded.indices.to_numpy()
+    refuse_unclear_labels(names, codes, file, name)
+    return codes
+
+
+def _is_list(kind: "pyarrow.DataType") -> bool:
+    from pyarrow import types
+
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
 def _lists(column: "pyarrow.ChunkedArray", file: Path, name: str) -> NDArray[Any]:
@@ -121,15 +171,20 @@ def _numbers(column: "pyarrow.ChunkedArray", file: Path, name: str, per_row: int
     """Values as an array; `per_row` of them belong to each row of the file."""
     import pyarrow
 
-    types = pyarrow.types
-    kind = column.type
-    if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_decimal(kind)):
-        raise fault(file, name, f"holds {kind}, not numbers. Store it as numbers.")
     _refuse_nulls(column, file, name, per_row)
     with decoding(file, name, REMEDY):
-        if types.is_decimal(kind):
+        if pyarrow.types.is_decimal(column.type):
             column = column.cast(pyarrow.float64())
         return column.to_numpy()
+
+
+def _refuse_all_but_numbers(kind: "pyarrow.DataType", file: Path, name: str) -> None:
+    """Refuse a column by its type, before it is read."""
+    from pyarrow import types
+
+    each = kind.value_type if _is_list(kind) else kind
+    if not (types.is_floating(each) or types.is_integer(each) or types.is_boolean(each) or types.is_decimal(each)):
+        raise fault(file, name, f"holds {kind}, not numbers. Store it as numbers.")
 
 
 def _refuse_nulls(column: "pyarrow.ChunkedArray", file: Path, name: str, per_row: int = 1) -> None:

@@ -12,7 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fova.data.fields import bounds, counted, fault, flags, labels, matrix, same_rows, vector, whole_numbers, within
+from fova.data.fields import (
+    bounds,
+    counted,
+    fault,
+    flags,
+    labels,
+    matrix,
+    same_rows,
+    shown,
+    vector,
+    whole_numbers,
+    within,
+)
 from fova.data.transitions import Floats
 
 Flags = NDArray[np.bool_]
@@ -101,7 +113,7 @@ def unused(names: Iterable[str], found: Mapping[str, str]) -> tuple[str, ...]:
     if not rest:
         return ()
     more = f" and {len(rest) - 8} more" if len(rest) > 8 else ""
-    return (f"Not used: {', '.join(rest[:8])}{more}.",)
+    return (shown(f"Not used: {', '.join(rest[:8])}{more}."),)
 
 
 def _remedy(field: str, there: set[str]) -> str:
@@ -183,8 +195,10 @@ def _in_order(
             note = f"Steps are missing in {number}: the episode is taken to break off there."
             rows = rows.noting([note] if gaps.any() else [])
             breaks |= gaps
+        rows = rows.noting(_inner_endings(rows, breaks, name))
     elif steps is not None:
         breaks = np.diff(steps) != 1
+        rows = rows.noting(_odd_restarts(steps, name["steps"], file))
     else:
         return rows
     broken = np.append(breaks, True)
@@ -198,6 +212,40 @@ def _gaps(steps: Numbers, breaks: Flags, name: str, file: str | Path) -> Flags:
         problem = f"step {steps[twice[0]]} occurs twice in one episode"
         raise fault(file, name, f"{problem}. Number the steps of each episode 0, 1, 2 and so on.")
     return ~breaks & (np.diff(steps) != 1)
+
+
+def _inner_endings(rows: Table, breaks: Flags, name: Mapping[str, str]) -> list[str]:
+    """A note on endings that are marked within an episode."""
+    notes = []
+    for field, flags_of in (("terminals", rows.terminals), ("timeouts", rows.timeouts)):
+        inner = 0 if flags_of is None else int((flags_of[:-1] & ~breaks).sum())
+        if inner:
+            notes.append(
+                f"{name[field]} marks an ending in {counted(inner, 'row')} after which {name['episodes']} goes on. "
+                "The episode is cut there."
+            )
+    return notes
+
+
+def _odd_restarts(steps: Numbers, name: str, file: str | Path) -> list[str]:
+    """Where step numbers alone mark the episodes: refuse a number twice, note where they start in the middle.
+
+    An episode starts with the lowest number there is, so this one may follow itself: an episode of one step.
+    """
+    restarts = (np.diff(steps) != 1) & (steps[1:] != steps.min())
+    twice = np.flatnonzero(restarts & (np.diff(steps) == 0))
+    if len(twice):
+        problem = f"step {steps[twice[0]]} occurs twice in a row (row {twice[0] + 1})"
+        raise fault(file, name, f"{problem}. Number the steps of each episode 0, 1, 2 and so on.")
+    if len(steps) > 1 and (steps == steps[0]).all():
+        return [f"{name} is {steps[0]} in every row, so every row is taken for an episode of one step."]
+    if not restarts.any():
+        return []
+    first = int(np.flatnonzero(restarts)[0]) + 1
+    return [
+        f"In {counted(int(restarts.sum()), 'row')} the step number neither goes on nor starts anew (first: row "
+        f"{first}). The episode is taken to break off there. Add an episode column if the rows are not in order."
+    ]
 
 
 # --- Joining -----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 from fova.data import d4rl_hdf5, episode_folder, minari_store, npz, parquet
 from fova.data.cutting import cut
 from fova.data.fields import decoding, fault
+from fova.data.paths import as_path, refuse_special
 from fova.data.rows import Table
 from fova.data.transitions import Floats, Transitions, from_episodes
 from fova.errors import FovaError
@@ -45,15 +46,19 @@ def load(name: str | Path, download: bool = False) -> Source:
     `download` allows a Minari dataset that is not on this machine to be fetched.
     """
     kind, read = _reader(str(name), download)
-    rows = read()
-    episodes, notes = cut(rows, name)
-    return Source(str(name), kind, from_episodes(episodes), notes, rows.action_low, rows.action_high)
+    try:
+        rows = read()
+        episodes, notes = cut(rows, name)
+        transitions = from_episodes(episodes)
+    except MemoryError as error:
+        raise fault(name, "", "is too large for this machine's memory. Store fewer rows.") from error
+    return Source(str(name), kind, transitions, notes, rows.action_low, rows.action_high)
 
 
 def _reader(name: str, download: bool) -> tuple[str, Callable[[], Table]]:
     """The format of what a name stands for, and how to read it."""
+    path = as_path(name)
     with decoding(name, "", "Check the spelling of the path."):
-        path = Path(name).expanduser()
         is_folder, is_there = path.is_dir(), path.exists()
         is_minari = is_folder and minari_store.is_dataset(path)
     if is_minari:
@@ -65,8 +70,11 @@ def _reader(name: str, download: bool) -> tuple[str, Callable[[], Table]]:
         if path.suffix.lower() not in READERS:
             ending = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
             raise fault(path, "", f"{ending}, so its format is not known. Known endings: {', '.join(READERS)}.")
+        refuse_special(path)
         kind, read = READERS[path.suffix.lower()]
         return kind, partial(read, path)
+    if path.is_symlink():
+        raise fault(path, "", "is a link that leads nowhere. Correct the link, or name the file itself.")
     if minari_store.looks_like_id(name):
         return "Minari", lambda: minari_store.read_table(minari_store.find(name, download))
     raise FovaError(f"There is no file or folder {name!r}. Check the spelling and the current directory.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fova.errors import FovaError
 from fova.policy import Policy, stack
 from fova.tasks.registry import Task
 
@@ -61,6 +62,7 @@ def play(
         groups = [names[start : start + at_once] for start in range(0, len(names), at_once)]
         parts = [play({n: policies[n] for n in group}, task, episodes, seed, keep_trajectories) for group in groups]
         return {name: rollouts for part in parts for name, rollouts in part.items()}
+    _insist_on_a_fit(policies, task)
     players = stack(list(policies.values()))
     shape = (len(policies), episodes)
     places = len(policies) * episodes  # place p * episodes + e: episode e of policy p
@@ -68,7 +70,7 @@ def play(
     returns, lengths = np.zeros(places), np.zeros(places, np.int64)
     observations = np.stack([simulators.start(place, seed + place % episodes) for place in range(places)])
     trails = {place: [observations[place].astype(np.float32)] for place in range(places)}
-    playing = list(range(places))
+    playing, ended = list(range(places)), np.zeros(places, bool)
     while playing:
         actions = players(observations.reshape(*shape, -1)).reshape(places, -1)
         observations, rewards, terminated, truncated = simulators.step(actions, playing)
@@ -77,8 +79,10 @@ def play(
         for place in playing:
             if place % episodes < keep_trajectories:
                 trails[place].append(observations[place].astype(np.float32))
-        ended = terminated | truncated
+        ended |= terminated | truncated
         playing = [place for place in playing if not ended[place]]
+        # The last observation of an episode may be anything, NaN included, and no action follows it.
+        observations = np.where(ended[:, None], 0.0, observations)
     simulators.close()
     return {
         name: Rollouts(
@@ -89,6 +93,17 @@ def play(
         )
         for p, name in enumerate(policies)
     }
+
+
+def _insist_on_a_fit(policies: Mapping[str, Policy], task: Task) -> None:
+    """Refuse policies of another task."""
+    for name, policy in policies.items():
+        given, expected = policy.space, task.space
+        if (given.observation, given.action.size) != (expected.observation, expected.action.size):
+            raise FovaError(
+                f"The policy {name!r} has {given.words()}, but the task {task.name} has {expected.words()}. "
+                "Name the task it was trained for with --task."
+            )
 
 
 def _simulators(task: Task, places: int) -> "Simulators":

@@ -5,6 +5,7 @@ names four at once. Clients that name the same source get pieces that follow one
 an offset says otherwise. A piece starts where an episode starts, as long as there is data enough for that.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from rich.table import Table
 from fova.data import partition, sources
 from fova.data.minari_store import looks_like_id
 from fova.data.normalise import Normaliser
+from fova.data.paths import as_path
 from fova.data.transitions import Transitions, check, join
 from fova.errors import FovaError
 from fova.spaces import Box, Space
@@ -213,15 +215,15 @@ def _each(spec: ClientSpec) -> list[ClientSpec]:
 
 def is_file(data: str) -> bool:
     """Qualities are single words; anything with a suffix, a folder or an existing path is a file."""
-    return "/" in data or "." in data or Path(data).exists()
+    return "/" in data or "." in data or os.path.exists(data)
 
 
 def located(data: str, folder: Path) -> str:
     """A file as an absolute path, counted from `folder`; a quality or a Minari dataset's id stays as it is."""
-    path = folder / Path(data).expanduser()
-    if not path.exists() and (looks_like_id(data) or not ("/" in data or "." in data)):
+    path = folder / as_path(data)
+    if not os.path.exists(path) and (looks_like_id(data) or not ("/" in data or "." in data)):
         return data
-    return str(path.parent.resolve() / path.name)
+    return os.path.join(os.path.realpath(path.parent), path.name)
 
 
 def _make(

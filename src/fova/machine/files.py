@@ -1,7 +1,13 @@
 """Writing files so that a crash never leaves half of one."""
 
+import errno
 import os
+import re
+import sys
 from pathlib import Path
+
+SCRATCH = re.compile(r"\..+\.(?P<process>\d+)\.part")
+_being_written: set[Path] = set()  # by this process, right now
 
 
 def is_scratch(path: Path) -> bool:
@@ -13,6 +19,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Put `content` at `path`: afterwards the file is either wholly new or untouched, even after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
+    _being_written.add(scratch.absolute())
     try:
         with scratch.open("wb") as file:
             file.write(content)
@@ -21,8 +28,52 @@ def write_atomically(path: Path, content: bytes) -> None:
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
+        _being_written.discard(scratch.absolute())
+    _sync_directory(path.parent)
+
+
+def _sync_directory(folder: Path) -> None:
+    """Make the names in a folder safe from a power cut, where the system has a way to do so."""
+    try:
+        directory = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no directories, and a folder may be writable but not readable
+        return
     try:
         os.fsync(directory)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # some network file systems
+            raise
     finally:
         os.close(directory)
+
+
+def remove_scratch(folder: Path) -> list[Path]:
+    """Delete the scratch files that dead processes left anywhere in `folder`, and return their paths.
+
+    A file stays if a process with the number in its name is alive. Call this while holding the folder's lock, so
+    that no process on another machine is writing there.
+    """
+    removed = []
+    for path in sorted(folder.rglob(".*.part")):
+        found = SCRATCH.fullmatch(path.name)
+        if found and path.is_file() and not _may_be_written(path, int(found["process"])):
+            path.unlink(missing_ok=True)
+            removed.append(path)
+    return removed
+
+
+def _may_be_written(path: Path, process: int) -> bool:
+    # In a container every process may get the same number, so our own number alone says nothing.
+    return path.absolute() in _being_written if process == os.getpid() else _is_alive(process)
+
+
+def _is_alive(process: int) -> bool:
+    if sys.platform == "win32":
+        return True  # nobody can be asked there without ending the process
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True  # another user's
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True

@@ -2,17 +2,20 @@
 
 import os
 import re
-import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 
 def cache_directory() -> Path:
-    """Where compiled programs and made data are kept: $FOVA_CACHE, or fova in the user's cache folder."""
-    if "FOVA_CACHE" in os.environ:
+    """Where compiled programs and made data are kept: $FOVA_CACHE, $XDG_CACHE_HOME/fova or the system's place."""
+    if os.environ.get("FOVA_CACHE"):
         return Path(os.environ["FOVA_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fova"
+    if os.environ.get("XDG_CACHE_HOME"):  # also on systems that do not know it
+        return Path(os.environ["XDG_CACHE_HOME"]) / "fova"
+    return user_cache_path("fova", appauthor=False)
 
 
 def processors() -> int:
@@ -34,11 +37,18 @@ def prepare() -> None:
 
 
 def peak_memory_mb() -> float:
-    """The most memory this process has held so far, Python and JAX included, in MB (10^6 bytes)."""
+    """The most memory this process has held so far, Python and JAX included, in MB (10^6 bytes).
+
+    0 on Windows, which does not say.
+    """
     status = Path("/proc/self/status")
     if status.exists():  # Linux: getrusage would also count what the parent held when it started this process
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
         if found:
             return int(found.group(1)) * 1024 / 1e6
+    if sys.platform == "win32":
+        return 0.0
+    import resource
+
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return held / 1e6 if sys.platform == "darwin" else held * 1024 / 1e6

@@ -32,7 +32,7 @@ from fova.network.client import ClientConfig
 from fova.network.server import STOP_REQUEST
 from fova.network.superlink import CONTROL_HOSTS
 from fova.network.supernode import bundle
-from fova.progress import Progress
+from fova.progress import Failed, Finished, Progress
 from fova.run.directory import RunDirectory
 
 QUIET_FLOWER = {
@@ -92,14 +92,16 @@ def _ended(reader: journal.Reader, run: RunDirectory, stop: StopSignal, progress
     if stop.wanted:
         (run.path / STOP_REQUEST).touch()
         stop.acknowledge()
-    for event, value in reader.new():
-        journal.show(event, value, progress)
-        if event == "failed" and stop.wanted:
-            raise Interrupted(str(value))
-        if event == "failed":
-            raise FovaError(f"{value}\nGo on with: fova server --resume {run.path}")
-        if event == "finish":
-            return True
+    for event in reader.new():
+        match event:
+            case Failed(words) if stop.wanted:
+                raise Interrupted(words)
+            case Failed(words):
+                raise FovaError(f"{words}\nGo on with: fova server --resume {run.path}")
+            case Finished():
+                return True
+            case _:
+                progress(event)
     return False
 
 
@@ -186,8 +188,8 @@ def participate(config: ClientConfig, server: str, folder: Path | None, progress
     while True:
         with _supernode(config, server, folder, state) as process:
             while process.poll() is None:
-                for event, value in reader.new():
-                    journal.show(event, value, progress)
+                for event in reader.new():
+                    progress(event)
                 time.sleep(0.5)
         if folder is not None and "Unable to parse the private key" in _last_words(state):
             raise FovaError(f"{folder / 'client.key'} is not a key as `fova certificates make` makes it.")

@@ -1,4 +1,4 @@
-"""A progress display across processes: one process writes what happens into a file, another shows it.
+"""Progress across processes: one process writes events into a file, another reads them as the file grows.
 
 Flower runs the parts of a federation in processes of their own, whose output a person does not see. They write
 here; `fova server` and `fova client` follow.
@@ -8,37 +8,18 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from fova.progress import Progress
+from fova.progress import Event, Progress, from_json, to_json
 
 
-class Journal:
-    """A `Progress` that writes one JSON line for everything it is told. It never fails what it reports on."""
+class Journal(Progress):
+    """Writes each event as one line of JSON. A journal that cannot be written never stops the work itself."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def status(self, message: str) -> None:
-        self._write("status", message)
-
-    def note(self, message: str) -> None:
-        self._write("note", message)
-
-    def start(self, first: int, rounds: int) -> None:
-        self._write("start", [first, rounds])
-
-    def round(self, entry: dict[str, Any]) -> None:
-        self._write("round", entry)
-
-    def finish(self) -> None:
-        self._write("finish", None)
-
-    def failed(self, reason: str) -> None:
-        self._write("failed", reason)
-
-    def _write(self, event: str, value: Any) -> None:
-        line = json.dumps({"event": event, "value": value, "time": time.time()}) + "\n"
+    def handle(self, event: Event) -> None:
+        line = json.dumps({**to_json(event), "time": time.time()}) + "\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a") as file:
@@ -54,8 +35,8 @@ class Reader:
         self.path = path
         self._position = path.stat().st_size if path.exists() else 0
 
-    def new(self) -> Iterator[tuple[str, Any]]:
-        """What was written since the last call. A line that is still being written waits for the next."""
+    def new(self) -> Iterator[Event]:
+        """The events since the last call. A line that is still being written waits for the next call."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -64,17 +45,4 @@ class Reader:
                 if not line.endswith(b"\n"):
                     break
                 self._position += len(line)
-                entry = json.loads(line)
-                yield entry["event"], entry["value"]
-
-
-def show(event: str, value: Any, progress: Progress) -> None:
-    """Tell a display on this side what the other side wrote."""
-    if event == "status":
-        progress.status(value)
-    elif event == "note":
-        progress.note(value)
-    elif event == "start":
-        progress.start(*value)
-    elif event == "round":
-        progress.round(value)
+                yield from_json(json.loads(line))

@@ -393,7 +393,7 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     config = replace(config, run=replace(config.run, checkpoint_seconds=0.0))
     loop = Loop(config, run, engine, task, progress, plan.privacy, "fova server --resume")
     with run.lock():
-        finished = loop.go(StopSignal(progress.note, request.exists, threads=False))
+        finished = loop.finish(loop.train(StopSignal(progress.note, request.exists, threads=False)))
     progress.finish()
     return finished
 
@@ -406,7 +406,7 @@ def main(grid: Grid, context: Context) -> None:
     try:
         train(grid, run, journal)
     except Interrupted as stopped:
-        journal.failed(str(stopped))
+        journal.fail(str(stopped))
     except (FovaError, OSError) as error:
-        journal.failed(str(error))
+        journal.fail(str(error))
         raise

@@ -2,6 +2,8 @@
 
 config.toml          the whole configuration; `fova train --config` runs it again, from any directory
 clients.json         what data each client holds: rows, episodes, behaviour return, a fingerprint to know it by
+statistics.json      constants of the federation: the observation normaliser, the unit of reward, each client's
+                     log-weight by the returns in its data
 metrics.jsonl        one line per round, free of clock times: equal seeds give equal files
 timing.jsonl         seconds per round and evaluation (in the background they overlap), and the most memory the
                      process has held so far
@@ -11,7 +13,6 @@ policy.safetensors, policy.json     the server's policy
 result.json          the final evaluation; its presence says that the run is complete
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from fova.errors import FovaError
-from fova.machine.files import is_scratch, write_atomically
+from fova.machine.files import is_scratch, remove_scratch, write_atomically
+from fova.machine.locks import exclusive
 from fova.run.config import Config
 
 
@@ -51,14 +53,10 @@ class RunDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from training the same run at the same time."""
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise FovaError(
-                    f"Another process is training {self.path}. Wait for it or stop it first."
-                ) from error
+        """Keep other processes from training the same run at the same time; clean up after those that died."""
+        busy = f"Another process is training {self.path}. Wait for it or stop it first."
+        with exclusive(self.path / ".lock", busy):
+            remove_scratch(self.path)
             yield
 
     @staticmethod

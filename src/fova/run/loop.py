@@ -73,12 +73,11 @@ class Loop:
         self._resume = f"{resume_with} {run.path}"
         self._clients: Mapping[str, Any] = {}
 
-    def go(self, stop: StopSignal) -> Finished:
-        """Train from where the run stands to its end, and play its policies."""
+    def train(self, stop: StopSignal) -> State:
+        """Train from where the run stands to its last round."""
         state = stop.compute(self._first_state)
         with EventLog(self.run.path / "tensorboard", after=state.round) as events:
-            state = self._rounds(state, stop, events)
-        return self._finish(state)
+            return self._rounds(state, stop, events)
 
     @cached_property
     def statistics(self) -> Statistics:
@@ -273,7 +272,8 @@ class Loop:
         played = play(policies, self.task, episodes)
         return played if self.together else {"server": merge(played, self.task), **played}
 
-    def _finish(self, state: State) -> Finished:
+    def finish(self, state: State) -> Finished:
+        """Play the policies of a trained run and write what makes it complete."""
         played: dict[str, Rollouts] = {}
         if self.task is not None:
             played = self._play(self._to_play(state, clients=True), self.config.run.final_episodes)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from fova.data.normalise import Normaliser
 from fova.data.transitions import Transitions
 from fova.federation import aggregation
 from fova.federation.clients import Federation
@@ -37,6 +38,8 @@ class SimulatedEngine:
             privacy=self.privacy,
             together=config.run.mode != "local",
         )
+        weights = self.statistics[0].log_weights
+        self.simulation = Simulation(config.algorithm, self._prepared(0), self.space, self._settings, weights)
 
     # --- Statistics ---
 
@@ -53,30 +56,26 @@ class SimulatedEngine:
     def statistics(self) -> list[Statistics]:
         """The federation's constants for each turn of the data. The normaliser is that of all turns together."""
         unit, discount = unit_of_reward(self.config.run, self.config.algorithm), self.config.algorithm.discount
+        if self.privacy is not None:  # the sums of single clients are what privacy protects
+            assert unit is not None
+            return [Statistics(Normaliser.identity(self.space.observation), unit) for _ in self._turns]
         everything = (client for turn in self._told for client in turn.values())
         normaliser = common_normaliser(everything, self.space.observation)
         return [derive(told, normaliser, discount, unit) for told in self._told]
 
     def _units(self, turn: int) -> dict[str, float]:
         """Each client's unit of reward: the federation's, or its own where every client trains alone."""
-        together = self.statistics[turn].reward_unit
-        own = unit_of_reward(self.config.run, self.config.algorithm) is None and not self._settings.together
-        discount = self.config.algorithm.discount
-        return {
-            name: (client.reward_unit(discount) or 1.0) if own else together
-            for name, client in self._told[turn].items()
-        }
+        derived = unit_of_reward(self.config.run, self.config.algorithm) is None
+        if derived and not self._settings.together:
+            discount = self.config.algorithm.discount
+            return {name: client.reward_unit(discount) or 1.0 for name, client in self._told[turn].items()}
+        return dict.fromkeys(self._turns[turn].clients, self.statistics[turn].reward_unit)
 
     def _prepared(self, turn: int) -> dict[str, Transitions]:
         factors = {name: self.config.run.reward_scale / unit for name, unit in self._units(turn).items()}
         return self._turns[turn].prepared(self.statistics[turn].normaliser, factors)
 
     # --- The engine ---
-
-    @cached_property
-    def simulation(self) -> Simulation:
-        log_weights = self.statistics[0].log_weights
-        return Simulation(self.config.algorithm, self._prepared(0), self.space, self._settings, log_weights)
 
     def prepare(self, saved: Mapping[str, Any] | None) -> Statistics:
         """The data is here, so the statistics are computed anew at every start."""

@@ -151,8 +151,10 @@ def _reopened(directory: str | Path, federation: Federation | None, progress: Pr
 
 
 def _go(loop: Loop) -> Result:
-    with loop.run.lock(), explained(loop.what_is_kept), stop_signal(loop.progress.note) as stop:
-        finished = loop.go(stop)
+    with loop.run.lock(), explained(loop.what_is_kept):
+        with stop_signal(loop.progress.note) as stop:
+            state = loop.train(stop)
+        finished = loop.finish(state)
     server = finished.played.pop("server", None)
     return Result(loop.run.path, finished.policy, server, finished.played)
 

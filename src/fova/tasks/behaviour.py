@@ -31,9 +31,10 @@ from safetensors.numpy import save as format_tensors
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
 from fova.networks import GaussianActor, Squashed, TwinCritic, make_actor, polyak
+from fova.policy import Policy, from_actor
 from fova.spaces import Space
 from fova.tasks import registry
-from fova.tasks.behaviour_policy import BehaviourPolicy, policy_of, save_policy
+from fova.tasks.behaviour_policy import save_policy
 
 
 @dataclass(frozen=True)
@@ -302,20 +303,26 @@ class Simulators:
         }
 
 
-def measure_returns(policy: BehaviourPolicy, environments: Sequence[Env], seed: Sequence[int]) -> NDArray:
+def measure_returns(policy: Policy, environments: Sequence[Env], seed: Sequence[int]) -> NDArray:
     """The return of one episode with sampled actions in each environment, played side by side."""
     rng = np.random.default_rng(seed)
     playing = list(range(len(environments)))
     returns = np.zeros(len(environments))
     observations = Simulators(environments, rng).observations
     while playing:
-        actions = policy(observations[playing], rng)
+        actions = _sampled_actions(policy, observations[playing], rng)
         for i, action in zip(list(playing), actions):
             observations[i], reward, terminated, truncated, _ = environments[i].step(action)
             returns[i] += reward
             if terminated or truncated:
                 playing.remove(i)
     return returns
+
+
+def _sampled_actions(policy: Policy, observations: NDArray, rng: np.random.Generator) -> NDArray:
+    """A random action in [-1, 1] for each row: [n, observation] -> [n, action]."""
+    noise = rng.standard_normal((len(observations), policy.space.action.size), np.float32)
+    return policy.unit_actions(observations, noise)
 
 
 # --- Training ---------------------------------------------------------------------------------------------
@@ -346,8 +353,8 @@ def train_behaviour(
     while len(history) * config.segment < config.steps:
         index = len(history)
         current = config.at(experience.size)
-        learner = _run_segment(index, learner, experience, environments[: config.environments], current)
-        policy = policy_of(learner.actor)
+        learner = _run_segment(index, learner, experience, environments[: config.environments], task.space, current)
+        policy = from_actor(learner.actor, None, task.space)
         returns = measure_returns(policy, environments[: config.evaluation_episodes], [config.seed, index, 1])
         history.append(Evaluation(experience.size, float(returns.mean()), float(returns.std())))
         save_policy(policy, directory / f"actor-{experience.size:08d}.safetensors")
@@ -358,22 +365,27 @@ def train_behaviour(
 
 
 def _run_segment(
-    index: int, learner: Learner, experience: Experience, environments: Sequence[Env], config: BehaviourConfig
+    index: int,
+    learner: Learner,
+    experience: Experience,
+    environments: Sequence[Env],
+    space: Space,
+    config: BehaviourConfig,
 ) -> Learner:
     """One segment from fresh episodes. Its randomness depends on the seed and the index alone."""
     rng = np.random.default_rng([config.seed, index, 0])
     key = jax.random.fold_in(jax.random.key(config.seed + 1), index)
     simulators = Simulators(environments, rng)
-    action_shape = (config.environments, experience.rows["actions"].shape[1])
+    action_shape = (config.environments, space.action.size)
     warming_up = experience.size < config.warmup
     end = experience.size + config.segment
     while experience.size < end:
-        policy = policy_of(learner.actor)
+        policy = from_actor(learner.actor, None, space)
         for _ in range(config.chunk // config.environments):
             if warming_up:
                 actions = rng.uniform(-1.0, 1.0, action_shape).astype(np.float32)
             else:
-                actions = policy(simulators.observations, rng)
+                actions = _sampled_actions(policy, simulators.observations, rng)
             experience.add(simulators.step(actions))
         if not warming_up:
             visits = config.chunk // (config.steps_per_update * config.critic_updates)

@@ -1,63 +1,24 @@
-"""Behaviour policies as they are used: small weight files in, sampled actions out.
+"""Behaviour policies: the files that hold them, and those that come with the package.
 
-NumPy only, so that making data needs neither a compiler nor an accelerator. These policies act in [-1, 1] on raw
-observations; `fova.policy` is for those that fova trains, with the frame they were trained in. Training lives in
-`behaviour.py`; nothing here learns. The package's own policies are in `weights/TASK/LEVEL.safetensors`,
-and `weights/TASK/policies.json` says how each was made and what return it was measured to reach.
+A behaviour policy is a `fova.policy.Policy` that takes raw observations and samples actions in [-1, 1]. Its file is
+small: the weights in half precision, and nothing else. The package's own policies are in
+`weights/TASK/LEVEL.safetensors`, and `weights/TASK/policies.json` says how each was made and what return it was
+measured to reach. Training lives in `behaviour.py`; nothing here learns.
 """
 
 import json
-from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
 
 from fova.errors import FovaError, unknown
 from fova.machine.files import write_atomically
-from fova.policy import LOG_STD_RANGE
-
-Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class BehaviourPolicy:
-    """A ReLU network whose last layer gives mean and log standard deviation of a tanh-squashed Gaussian."""
-
-    weights: tuple[Floats, ...]  # one [inputs, outputs] per layer
-    biases: tuple[Floats, ...]
-
-    def __call__(self, observations: Floats, rng: np.random.Generator) -> Floats:
-        """A sampled action in [-1, 1] for each row: [n, observation] -> [n, action]."""
-        mean, log_std = self._moments(observations)
-        return np.tanh(mean + np.exp(log_std) * rng.standard_normal(mean.shape, np.float32))
-
-    def mode(self, observations: Floats) -> Floats:
-        """The squashed mean, without noise, for each row: [n, observation] -> [n, action]."""
-        return np.tanh(self._moments(observations)[0])
-
-    def _moments(self, observations: Floats) -> tuple[Floats, Floats]:
-        x = np.asarray(observations, np.float32)
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1]):
-            x = np.maximum(x @ weight + bias, 0.0)
-        mean, log_std = np.split(x @ self.weights[-1] + self.biases[-1], 2, axis=-1)
-        return mean, np.clip(log_std, *LOG_STD_RANGE)
-
-
-def policy_of(actor: Any) -> BehaviourPolicy:
-    """The policy of a squashed `fova.networks.GaussianActor` without LayerNorm."""
-    layers = [*actor.net.layers, actor.net.last]
-    return BehaviourPolicy(
-        weights=tuple(np.asarray(layer.weight) for layer in layers),
-        biases=tuple(np.asarray(layer.bias) for layer in layers),
-    )
-
+from fova.policy import Floats, Policy, insist_on_sound_weights, parse_weights
+from fova.spaces import Space
 
 # --- The policies of the package --------------------------------------------------------------------------
 
@@ -67,7 +28,7 @@ def levels(task_name: str) -> list[str]:
     return list(_task_record(task_name)["policies"])
 
 
-def load_behaviour(task_name: str, level: str) -> BehaviourPolicy:
+def load_behaviour(task_name: str, level: str) -> Policy:
     """The package's policy of that task and level."""
     known = levels(task_name)
     if level not in known:
@@ -110,17 +71,17 @@ def _task_record(task_name: str) -> dict[str, Any]:
 # --- Files ------------------------------------------------------------------------------------------------
 
 
-def save_policy(policy: BehaviourPolicy, path: Path) -> None:
-    """Write a policy in half precision; the file appears whole or not at all."""
+def save_policy(policy: Policy, path: Path) -> None:
+    """Write a behaviour policy in half precision; the file appears whole or not at all."""
     tensors = {}
-    for i, (weight, bias) in enumerate(zip(policy.weights, policy.biases)):
-        tensors[f"weight.{i}"] = weight.astype(np.float16)
-        tensors[f"bias.{i}"] = bias.astype(np.float16)
+    for i, layer in enumerate(_layer_names(len(policy.weights) // 2)):
+        for part in ("weight", "bias"):
+            tensors[f"{part}.{i}"] = policy.weights[f"{layer}.{part}"].astype(np.float16)
     write_atomically(path, format_tensors(tensors))
 
 
-def read_policy(path: Path) -> BehaviourPolicy:
-    """A policy from a file that `save_policy` or training wrote."""
+def read_policy(path: Path) -> Policy:
+    """A behaviour policy from a file that `save_policy` or training wrote."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -128,40 +89,31 @@ def read_policy(path: Path) -> BehaviourPolicy:
     return parse_policy(content, str(path))
 
 
-def parse_policy(content: bytes, name: str) -> BehaviourPolicy:
-    """A policy from the bytes of its file; `name` is what an error calls it."""
+def parse_policy(content: bytes, name: str) -> Policy:
+    """A behaviour policy from the bytes of its file; `name` is what an error calls it."""
     try:
-        tensors = parse_tensors(content)
-    except SafetensorError as error:
-        raise FovaError(f"{name} is not a whole safetensors file ({error}). Copy or make it again.") from error
-    layers = len(tensors) // 2
-    expected = {f"{kind}.{i}" for i in range(layers) for kind in ("weight", "bias")}
-    if not layers or set(tensors) != expected:
-        raise FovaError(
-            f"{name} does not hold a behaviour policy: it has {', '.join(sorted(tensors)) or 'nothing'}, "
-            "but weight.0, bias.0, weight.1, ... are expected. Is it another kind of file?"
-        )
-    policy = BehaviourPolicy(
-        weights=tuple(tensors[f"weight.{i}"].astype(np.float32) for i in range(layers)),
-        biases=tuple(tensors[f"bias.{i}"].astype(np.float32) for i in range(layers)),
-    )
-    _check_layers(policy, name)
+        policy = _policy_of(parse_weights(content))
+        insist_on_sound_weights(policy)
+    except FovaError as error:
+        raise FovaError(f"{name} does not hold a behaviour policy: {error}.") from error
     return policy
 
 
-def _check_layers(policy: BehaviourPolicy, name: str) -> None:
-    shapes = [(weight.shape, bias.shape) for weight, bias in zip(policy.weights, policy.biases)]
-    width = shapes[0][0][0] if policy.weights[0].ndim == 2 else 0
-    for i, (weight, bias) in enumerate(shapes):
-        if len(weight) != 2 or weight[0] != width or bias != (weight[1],):
-            raise FovaError(
-                f"{name} does not hold a behaviour policy: layer {i} has weights {weight} and biases {bias}, "
-                f"which do not follow {width} values."
-            )
-        width = weight[1]
-    if width == 0 or width % 2:
+def _policy_of(tensors: dict[str, Floats]) -> Policy:
+    layers = _layer_names(len(tensors) // 2)
+    if not layers or set(tensors) != {f"{part}.{i}" for i in range(len(layers)) for part in ("weight", "bias")}:
         raise FovaError(
-            f"{name} does not hold a behaviour policy: {width} outputs are no pairs of mean and spread."
+            f"it has {', '.join(sorted(tensors)) or 'nothing'}, but weight.0, bias.0, weight.1, ... are expected"
         )
-    if not all(np.isfinite(values).all() for values in (*policy.weights, *policy.biases)):
-        raise FovaError(f"{name} holds weights that are NaN or infinite. Take another checkpoint.")
+    inputs, outputs = tensors["weight.0"].shape[0], tensors[f"bias.{len(layers) - 1}"].size
+    if not outputs or outputs % 2:
+        raise FovaError(f"{outputs} outputs are no pairs of mean and spread")
+    weights = {
+        f"{layer}.{part}": tensors[f"{part}.{i}"] for i, layer in enumerate(layers) for part in ("weight", "bias")
+    }
+    return Policy("squashed", weights, Space.unit(inputs, outputs // 2))
+
+
+def _layer_names(count: int) -> list[str]:
+    """The names that `Policy` has for layers 0, 1, ... of a file."""
+    return [*(f"layers.{i}" for i in range(count - 1)), "last"][:count]

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from fova.data.transitions import Episode
 from fova.errors import FovaError
+from fova.policy import Policy, stack
 from fova.spaces import Space
-from fova.tasks.behaviour_policy import LOG_STD_RANGE, BehaviourPolicy
 from fova.tasks.simulators import Simulators
 
 Floats = NDArray[np.float32]
 
 
 def episodes(
-    levels: Mapping[str, BehaviourPolicy | None],
+    levels: Mapping[str, Policy | None],
     simulators: Simulators,
     space: Space,
     time_limit: int,
@@ -65,7 +65,7 @@ class _Part:
     """One level of the mixture, and how far it has come."""
 
     stream: str
-    policy: BehaviourPolicy | None
+    policy: Policy | None
     started: int = 0  # episodes
     given: int = 0
     rows_given: int = 0
@@ -120,9 +120,10 @@ class _Stage:
             self._fill()
         line = self._clock % self._time_limit
         actions = self._actors.act(self._seen, self._noise[line])
-        observations, rewards, terminated, truncated = self._simulators.step(actions, list(self._plays))
+        playing = list(self._plays)
+        observations, rewards, terminated, truncated = self._simulators.step(actions, playing)
         self._observations[line], self._actions[line], self._rewards[line] = self._seen, actions, rewards
-        self._seen[:] = observations
+        self._seen[playing] = observations[playing]
         self._clock += 1
         ended = terminated | truncated
         for place, play in list(self._plays.items()):
@@ -174,39 +175,36 @@ class _Stage:
         )
         play.part.rows_finished += len(lines)
         self._finished += 1
+        self._seen[place] = 0.0  # the last observation of an episode may be anything, and no action follows it
 
 
 class _Actors:
     """A policy for every place, all asked in one call."""
 
     def __init__(self, places: int, parts: list[_Part]) -> None:
-        self._policies: list[BehaviourPolicy | None] = [None] * places
         first = parts[0].policy
-        copies = places if len(parts) > 1 else 1  # a single policy serves all places
-        self._weights = [np.zeros((copies, *weight.shape), np.float32) for weight in first.weights] if first else []
-        self._biases = [np.zeros((copies, 1, *bias.shape), np.float32) for bias in first.biases] if first else []
+        self._policies = [first] * places
+        self._together = first  # a single policy serves all places
+        if first is not None and len(parts) > 1:
+            self._together = stack([first] * places)
 
-    def take_place(self, place: int, policy: BehaviourPolicy | None) -> None:
-        if policy is None or policy is self._policies[place]:
+    def take_place(self, place: int, policy: Policy | None) -> None:
+        if policy is None or self._together is None or policy is self._policies[place]:
             return
         self._policies[place] = policy
-        for stacked, values in zip(self._weights + self._biases, policy.weights + policy.biases):
-            stacked[place % len(stacked)] = values
+        for name, values in policy.weights.items():
+            self._together.weights[name][place] = values
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
         """The randomness of an episode's actions."""
-        if self._weights:
+        if self._together is not None:
             return rng.standard_normal(shape, np.float32)
         return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
 
-    def act(self, observations: Floats, noise: Floats) -> Floats:
+    def act(self, observations: Floats, noise: Floats) -> NDArray[np.floating]:
         """[places, observation], [places, action] -> [places, action] in [-1, 1]."""
-        if not self._weights:
+        if self._together is None:
             return noise
-        x = observations[:, None, :]
-        # A stack of vector-matrix products, one per place. One product of matrices would be quicker still, but its
-        # rounding depends on how many rows there are.
-        for weight, bias in zip(self._weights[:-1], self._biases[:-1]):
-            x = np.maximum(x @ weight + bias, 0.0)
-        mean, log_std = np.split((x @ self._weights[-1] + self._biases[-1])[:, 0], 2, axis=-1)
-        return np.tanh(mean + np.exp(np.clip(log_std, *LOG_STD_RANGE)) * noise)
+        # One row per place, so that each is a product of its own. One product of all rows would be quicker still,
+        # but its rounding depends on how many rows there are.
+        return self._together.unit_actions(observations[:, None, :], noise[:, None, :])[:, 0]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fova.policy import Policy
 from fova.spaces import Space
 from fova.tasks import behaviour_policy, registry
 from fova.tasks.simulated import SimulatedTask
@@ -52,7 +53,7 @@ class LocomotionTask(SimulatedTask):
     def mixtures(self) -> Mapping[str, tuple[str, ...]]:
         return _levels_of_qualities(self.name)
 
-    def policy(self, level: str) -> behaviour_policy.BehaviourPolicy | None:
+    def policy(self, level: str) -> Policy | None:
         return None if level == "random" else behaviour_policy.load_behaviour(self.name, level)
 
     def recipe(self, quality: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fova.tasks.reference_scores import REFERENCE_SCORES
 if TYPE_CHECKING:
     import gymnasium
 
-    from fova.tasks.behaviour_policy import BehaviourPolicy
+    from fova.policy import Policy
     from fova.tasks.simulators import Simulators
 
 SPARE_PLACES = 8  # for episodes that end early
@@ -50,7 +50,7 @@ class SimulatedTask:
         """The qualities of data, best first, and the levels of behaviour that make each."""
         return {"random": ("random",)}
 
-    def policy(self, level: str) -> "BehaviourPolicy | None":
+    def policy(self, level: str) -> "Policy | None":
         """The policy of a level; None stands for uniformly random actions."""
         return None
 

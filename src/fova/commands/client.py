@@ -1,0 +1,107 @@
+"""`fova client`: take part in a federation over a network."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fova.commands.flags import parse
+from fova.commands.flower import insist_on_files, insist_on_flower
+from fova.commands.terminal import Terminal
+from fova.errors import FovaError, unknown
+from fova.machine.interrupts import heeding_signals
+from fova.progress import choose
+
+if TYPE_CHECKING:
+    from fova.network.client import ClientConfig
+    from fova.run.config import ConfigFile
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """Take part in a federation with the data on this machine. Runs until it is stopped (Ctrl-C).
+
+    Data stays here. What leaves: network parameters, a weight, named metrics, and if the server normalises
+    observations, a count, a sum and a sum of squares per column.
+    """
+
+    server: str | None = None
+    """The server, as HOST:PORT."""
+    data: str | None = None
+    """A data file (NPZ, Parquet, HDF5, Minari), or with --task a quality of its data."""
+    name: str | None = None
+    """Name of this client in the federation; with TLS, the name its key was made for (default: the data's name)."""
+    certificates: Path = Path("certificate")
+    """Folder with ca.crt and client.key, from `fova certificates make`."""
+    state: Path | None = None
+    """Folder for what the client keeps from round to round (default: fova-client/NAME)."""
+    config: Path | None = None
+    """A TOML file with [server] and a [[client]] table of this --name, in place of these flags."""
+    task: str | None = None
+    """Make data of this task instead of reading a file; for trials."""
+    size: int | None = None
+    """Transitions to take (default: all of a file)."""
+    offset: int | None = None
+    """Row to start from."""
+    action_low: tuple[float, ...] = ()
+    """Lowest action, to check the data before the server is asked for its bounds."""
+    action_high: tuple[float, ...] = ()
+    """Highest action, likewise."""
+    insecure: bool = False
+    """Plain text and no proof of who the server is. For trials on one machine."""
+    quiet: bool = False
+    """Print nothing but errors."""
+
+
+def command(arguments: list[str]) -> None:
+    options = parse(ClientOptions, "fova client", arguments)
+    insist_on_flower()
+    from fova.network.deployment import participate
+    from fova.run.config import ConfigFile, read_toml
+
+    file = read_toml(options.config) if options.config else ConfigFile()
+    address = options.server or _address_in(file)
+    config = _client_config(options, file)
+    progress = choose(options.quiet, True, Terminal())
+    progress.status(f"reading {config.data}")
+    bounds = (options.action_low, options.action_high) if options.action_low else None
+    ((_, data),) = config.load(bounds).clients.items()  # bad data is reported before the server is contacted
+    progress.note(f"{config.name}: {len(data):,} transitions; connecting to {address}")
+    folder = None if options.insecure else options.certificates
+    if folder is not None:
+        insist_on_files(folder, ("ca.crt", "client.key"), "fova client")
+    try:
+        with heeding_signals():
+            participate(config, address, folder, progress)
+    except KeyboardInterrupt:
+        progress.note("Stopped. The client's state is saved.")
+
+
+def _address_in(file: "ConfigFile") -> str:
+    if "host" not in file.server:
+        raise FovaError("Give the server's address, for instance: --server fl.example.org:8443")
+    return f"{file.server['host']}:{file.server.get('port', 8443)}"
+
+
+def _client_config(options: ClientOptions, file: "ConfigFile") -> "ClientConfig":
+    """The client's configuration, from its flags or from its table in a configuration file."""
+    from fova.network.client import ClientConfig
+
+    described = {spec.name: spec for spec in file.clients if spec.name}
+    if options.config and options.data is None and options.name not in described:
+        raise unknown(
+            "client in the configuration", str(options.name), map(str, described), "Choose one: --name NAME"
+        )
+    spec = described.get(options.name) if options.name else None
+    data = options.data or (spec.data if spec else None)
+    if data is None:
+        raise FovaError("Name this client's data, for instance: --data ward-1.npz")
+    path = Path(data)
+    name = options.name or path.stem
+    return ClientConfig(
+        name=name,
+        data=str(path.resolve()) if path.exists() else data,
+        state=str((options.state or Path("fova-client") / name).resolve()),
+        task=options.task or file.task,
+        size=options.size if options.size is not None else (spec.size if spec else None),
+        offset=options.offset if options.offset is not None else (spec.offset if spec else None),
+    )

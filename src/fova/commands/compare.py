@@ -1,0 +1,96 @@
+"""`fova compare`: several algorithms on the same data, in one table."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fova.commands.flags import parse
+from fova.commands.terminal import Terminal
+from fova.errors import FovaError
+
+RUN_FIELDS = ("rounds", "local_steps", "evaluate_every", "final_episodes")
+ALGORITHM_FIELDS = ("hidden", "batch_size", "actor_lr", "critic_lr", "critic_layer_norm")
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Train several algorithms on the same data with the same seeds and budget, and print one table.
+
+    If it is interrupted or repeated, finished runs are kept and only the others are trained.
+    """
+
+    task: str
+    """The task to learn; see `fova tasks`."""
+    clients: tuple[str, ...]
+    """One entry per client: a quality of the task's data or a data file."""
+    algorithms: tuple[str, ...] = ("fova", "fedora", "drpo", "cql-fl", "fed-td3bc")
+    """Which algorithms; also fed-iql, fed-bc, or the path of a .py file."""
+    modes: tuple[Literal["federated", "local", "centralised"], ...] = ("federated",)
+    """federated, and the reference lines local (each client alone) and centralised (all data pooled)."""
+    size: int | None = None
+    """Transitions of each client (default: 5000 of a quality, all of a file)."""
+    seeds: int = 3
+    """Runs of each algorithm, with seeds 0, 1, 2, ..."""
+    rounds: int = 50
+    """Rounds of every run."""
+    local_steps: int = 100
+    """Gradient steps of every client in a round."""
+    hidden: tuple[int, ...] = ()
+    """Widths of the hidden layers for all algorithms (default: each algorithm's own)."""
+    batch_size: int | None = None
+    """Transitions in a minibatch for all algorithms (default: each algorithm's own)."""
+    actor_lr: float | None = None
+    """The actor's learning rate for all algorithms (default: each algorithm's own)."""
+    critic_lr: float | None = None
+    """The critics' learning rate for all algorithms (default: each algorithm's own)."""
+    critic_layer_norm: bool | None = None
+    """LayerNorm in the critics of all algorithms (default: each algorithm's own)."""
+    evaluate_every: int = 10
+    """Play the server's policy every so many rounds."""
+    final_episodes: int = 20
+    """Episodes of the evaluation at the end, which the table shows."""
+    name: str | None = None
+    """Folder of the runs under runs/ (default: compare, the task and the clients)."""
+    jobs: int | None = None
+    """Runs that are trained at the same time, each with one thread (default: one per core)."""
+    dry_run: bool = False
+    """Print what would be run, and run nothing."""
+    plain: bool = False
+    """Print plain lines instead of a live display."""
+
+
+def command(arguments: list[str]) -> None:
+    options = parse(CompareOptions, "fova compare", arguments)
+    if options.seeds < 1:
+        raise FovaError(f"seeds is {options.seeds}, but must be at least 1.")
+    from fova.experiments.comparison import comparison
+    from fova.experiments.conduct import conduct
+
+    entry, scale = comparison(
+        options.task,
+        options.clients,
+        options.size,
+        options.algorithms,
+        options.modes,
+        options.seeds,
+        run={name: getattr(options, name) for name in RUN_FIELDS},
+        settings=_settings(options),
+    )
+    name = options.name or "-".join(("compare", options.task, *(Path(data).stem for data in options.clients)))
+    directory = Path("runs") / name
+    terminal = Terminal()
+    results = conduct(entry, scale, directory, options.jobs, options.plain, options.dry_run, terminal)
+    if results is None:
+        return
+    from fova.reports.page import write_report
+    from fova.reports.tables import comparison_table
+
+    terminal.print(comparison_table(results))
+    report = write_report([directory], directory / "report.html", pictures={})
+    terminal.write_line(f"figures  {directory / 'results.json'}\nreport   {report}")
+
+
+def _settings(options: CompareOptions) -> dict[str, Any]:
+    """The settings of all algorithms that were given."""
+    given = {name: getattr(options, name) for name in ALGORITHM_FIELDS}
+    return {name: value for name, value in given.items() if value not in (None, ())}

@@ -1,0 +1,68 @@
+"""`fova data inspect`: what a dataset is like, or how several clients differ."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fova.commands.data.loading import load
+from fova.commands.flags import parse
+from fova.commands.terminal import Terminal
+from fova.errors import FovaError
+
+if TYPE_CHECKING:
+    from fova.data.transitions import Transitions
+
+
+@dataclass(frozen=True)
+class InspectOptions:
+    """Show what a dataset is like: episodes, returns, lengths, coverage, bounds, problems.
+
+    Of several, show how these clients differ: what share of the visited states each covers, how different the
+    states are that it visits and the actions that it takes in states it shares with others. All of it comes from
+    counts that the clients could send; see docs/data.md.
+    """
+
+    data: tuple[str, ...]
+    """Files, folders of files, Minari datasets' ids or TASK/QUALITY; one, or one for each client."""
+    config: Path | None = None
+    """A TOML file with task and [[client]] tables, as for `fova train`: show how these clients differ."""
+    json: bool = False
+    """Print JSON, for scripts."""
+    download: bool = False
+    """Fetch a Minari dataset that is not on this machine."""
+    size: int = 10_000
+    """Of TASK/QUALITY: how many transitions to make first, unless there are as many. All that exist are read."""
+    seed: int = 0
+    """Of TASK/QUALITY: the seed."""
+
+
+def command(arguments: list[str]) -> None:
+    options = parse(InspectOptions, "fova data inspect", arguments, positional=True)
+    from fova.data.inspect import inspect, inspect_federation, render, render_federation
+
+    terminal = Terminal(markup=True)  # `render` uses markup and escapes names
+    if options.config is None and len(options.data) == 1:
+        summary = inspect(load(options.data[0], options.size, options.seed, options.download))
+        print(summary.to_json()) if options.json else render(summary, terminal)
+    else:
+        clients = inspect_federation(_clients(options))
+        print(clients.to_json()) if options.json else render_federation(clients, terminal)
+
+
+def _clients(options: InspectOptions) -> "Mapping[str, Transitions]":
+    """The data of each client, by name."""
+    if bool(options.data) == (options.config is not None):
+        raise FovaError("Name the data to inspect, or a federation's --config; one of the two.")
+    if options.config is not None:
+        from fova.run.config import load_config
+        from fova.run.training import build_federation
+
+        return build_federation(load_config(options.config)).clients
+    for name in options.data:
+        if options.data.count(name) > 1:
+            raise FovaError(
+                f"{name} was named twice. To divide one source among clients, describe them in a TOML file with "
+                "one [[client]] table each, and give it with --config."
+            )
+    return {name: load(name, options.size, options.seed, options.download).transitions for name in options.data}

@@ -1,0 +1,67 @@
+"""`fova data train-behaviour`: train the policies that data is made with."""
+
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from fova.commands.terminal import Terminal
+
+
+@dataclass(frozen=True)
+class BehaviourOptions:
+    """Train behaviour policies with soft actor-critic in a task's simulator. An interrupted run is continued.
+
+    Without --keep, snapshots and experience are left in the run's directory. With it, the levels of the task
+    (expert, medium and a ladder up to medium) are chosen when training ends, measured and written there.
+    """
+
+    task: str
+    """The task that the policies learn; see `fova tasks`."""
+    directory: Path | None = None
+    """Where the run is written (default: runs/behaviour-TASK)."""
+    keep: Path | None = None
+    """Write the chosen levels to this directory."""
+
+
+def command(arguments: list[str]) -> None:
+    from fova.tasks.behaviour import BehaviourConfig, Evaluation, train_behaviour
+
+    options: Any = tyro.cli(
+        _with_settings(BehaviourConfig),
+        prog="fova data train-behaviour",
+        args=arguments,
+        config=(tyro.conf.PositionalRequiredArgs,),
+    )
+    from fova.machine import runtime
+    from fova.tasks.behaviour_levels import keep_levels
+
+    runtime.prepare()
+    terminal = Terminal()
+    directory = options.directory or Path("runs") / f"behaviour-{options.task}"
+
+    def show(evaluation: Evaluation) -> None:
+        terminal.write_line(
+            f"{evaluation.steps:>9,} steps  return {evaluation.mean:8.1f}  spread {evaluation.sd:7.1f}"
+        )
+
+    train_behaviour(options.task, options.settings, directory, show)
+    terminal.write_line(f"snapshots  {directory}")
+    if options.keep is not None:
+        keep_levels(
+            directory, options.keep, lambda level, mean: terminal.write_line(f"{level:<12} mean return {mean:8.1f}")
+        )
+        terminal.write_line(f"levels     {options.keep}")
+
+
+def _with_settings(config: type) -> type:
+    """The options with every field of `config` as a flag."""
+    command = make_dataclass(
+        "TrainBehaviour",
+        [("settings", Annotated[config, tyro.conf.arg(name="")], field(default_factory=config))],
+        bases=(BehaviourOptions,),
+        frozen=True,
+    )
+    command.__doc__ = BehaviourOptions.__doc__
+    return command

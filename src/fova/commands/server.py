@@ -1,0 +1,92 @@
+"""`fova server`: train one policy across clients on other machines."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fova.commands.flower import insist_on_files, insist_on_flower
+from fova.commands.terminal import Terminal
+from fova.errors import FovaError
+from fova.machine.interrupts import explained, heeding_signals
+from fova.progress import choose
+
+if TYPE_CHECKING:
+    from fova.network.server import ServerConfig
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Train one policy across clients on other machines: wait for them, run the rounds, write the run's files.
+
+    The training is described as for `fova train`, without --clients: they connect with `fova client`.
+    """
+
+    task: str | None = None
+    """The task to learn, if it is one of `fova tasks`. The server then evaluates the policy now and then."""
+    config: Path | None = None
+    """A TOML file with [server] and, if wanted, task, [run] and [algorithm]. Flags override it."""
+    algorithm: str = "fova"
+    """The algorithm's name."""
+    preset: str | None = None
+    """Which of the algorithm's presets to start from."""
+    name: str | None = None
+    """Directory of the run under runs/."""
+    resume: Path | None = None
+    """Continue the run in this directory, with the settings that it was started with."""
+    insecure: bool = False
+    """Plain text and no proof of who a client is. For trials on one machine."""
+    prepare: bool = False
+    """Only make the run's directory and print it, for those who start Flower themselves."""
+    quiet: bool = False
+    """Print nothing but errors."""
+    plain: bool = False
+    """Print plain lines instead of a live display."""
+
+
+def command(arguments: list[str]) -> None:
+    insist_on_flower()  # before the flags are read: some of them are fields of Flower's side of the package
+    from fova.commands.run_arguments import parse_run
+    from fova.network.server import ServerConfig, create_run, read_server
+
+    config, options = parse_run(arguments, ServerOptions, "fova server", {"server": ServerConfig})
+    from fova.network.deployment import Address, serve
+    from fova.run.directory import RunDirectory, free_name
+
+    if options.resume:
+        run = RunDirectory.open(options.resume)
+        _, network = read_server(run)
+    else:
+        network = options.server
+        stem = f"server-{Path(config.algorithm_name).stem}-{config.task or 'data'}"
+        path = Path("runs") / options.name if options.name else free_name(stem, Path("runs"))
+        _check_certificates(network, options.insecure)
+        run = create_run(path, config, network)
+    if options.prepare:
+        print(f"{run.path.resolve()}")
+        return
+    folder = _check_certificates(network, options.insecure)
+    address = Address(network.host, network.port, folder, network.control_hosts)
+    terminal = Terminal()
+    progress = choose(options.quiet, options.plain, terminal)
+    try:
+        progress.note(f"listening on {network.host}:{network.port}, {'plain text' if folder is None else 'TLS'}")
+        how_to_resume = f"Stopped. Finished rounds are saved.\nContinue with: fova server --resume {run.path}"
+        with explained(lambda: how_to_resume), heeding_signals():
+            serve(run, address, progress)
+    finally:
+        progress.finish()
+    terminal.write_line(f"policy   {run.policy}\nmetrics  {run.path / 'metrics.jsonl'}")
+
+
+def _check_certificates(network: "ServerConfig", insecure: bool) -> Path | None:
+    """The folder of certificates, if it is complete; None without TLS."""
+    if insecure:
+        return None
+    folder = Path(network.certificates)
+    insist_on_files(folder, ("ca.crt", "server.crt", "server.key"), "fova server")
+    if not list((folder / "clients").glob("*.pub")):
+        raise FovaError(
+            f"{folder / 'clients'} holds no client's public key, so no client could join. Add clients with: "
+            "fova certificates make --clients NAME"
+        )
+    return folder

@@ -1,0 +1,27 @@
+"""`fova theory`: the paper's statements, checked on finite MDPs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fova.commands.flags import parse
+
+
+@dataclass(frozen=True)
+class TheoryOptions:
+    """Check the paper's statements on random finite MDPs and print a verdict for each."""
+
+    mdps: int = 100
+    """Random MDPs to check each statement on."""
+    seed: int = 0
+    """Seed of the MDPs."""
+    directory: Path = Path("runs/theory")
+    """Where the tables and pictures go."""
+
+
+def command(arguments: list[str]) -> None:
+    options = parse(TheoryOptions, "fova theory", arguments)
+    from fova.paper.theory.table import format_table, run
+
+    rows = run(options.directory, options.mdps, options.seed, lambda words: print(f"... {words}", flush=True))
+    print(format_table(rows))
+    print(f"tables and pictures  {options.directory}")

@@ -1,0 +1,52 @@
+import json
+
+from fova.paper import catalogue
+
+
+def test_the_list_shows_every_entry_and_says_that_times_are_estimates(fova_command, tmp_path, monkeypatch):
+    monkeypatch.setenv("FOVA_CACHE", str(tmp_path / "cache"))
+    for arguments in (("paper",), ("paper", "--list")):
+        code, out, err = fova_command(*arguments)
+        assert (code, err) == (0, "")
+        assert all(entry.name in out for entry in catalogue.entries())
+        assert "Times are estimates" in out
+        assert "2 cores" in out
+    assert not (tmp_path / "cache").exists(), "nothing is measured"
+    code, _, err = fova_command("paper", "ablation", "--list")
+    assert code == 2
+    assert "leave out 'ablation' or --list" in err
+
+
+def row(out, name):
+    return next(line for line in out.splitlines() if line.startswith(f"│ {name} "))
+
+
+def test_the_list_shows_committed_results_only_in_a_repository(fova_command, monkeypatch):
+    monkeypatch.setattr(catalogue, "committed_results", lambda: {"ablation"})
+    _, out, _ = fova_command("paper")
+    assert row(out, "ablation").split("│")[-2].strip() == "yes"
+    assert row(out, "size").split("│")[-2].strip() == ""
+    monkeypatch.setattr(catalogue, "committed_results", lambda: None)
+    assert "results" not in fova_command("paper")[1].lower()
+
+
+def test_committed_results_are_those_of_the_repository(monkeypatch, tmp_path):
+    found = catalogue.committed_results()
+    assert found is not None
+    assert "mixed-quality" in found
+    assert "size" not in found
+    monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "lib/site-packages/fova/paper/catalogue.py"))
+    assert catalogue.committed_results() is None
+
+
+def test_the_table_shows_runs_and_time(monkeypatch, fova_command):
+    monkeypatch.setenv("NPROC", "4")
+    cost = {entry.name: entry for entry in catalogue.listing()}["lambda"].costs["small"]
+    assert cost.runs == 18
+    minutes = cost.core_seconds / 4 / 60
+    assert f"18, {minutes:.0f} min" in row(fova_command("paper")[1], "lambda")
+
+
+def test_the_committed_list_is_that_of_the_entries():
+    assert catalogue.listing() == catalogue.made_listing(), "write it anew: python -m fova.paper.catalogue"
+    assert len(json.loads(catalogue.LISTING.read_text())) == len(catalogue.entries())

@@ -1,0 +1,100 @@
+"""Help and lists are quick because they import nothing heavy. Closed output ends a command without a word."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fova
+from fova.commands.main import COMMANDS
+
+SOURCE = Path(fova.__file__).parents[1]
+HEAVY = (
+    "jax",
+    "equinox",
+    "optax",
+    "h5py",
+    "matplotlib",
+    "mujoco",
+    "gymnasium",
+    "flwr",
+    "minari",
+    "pandas",
+    "scipy",
+)
+# The flags of these are the fields of an algorithm or of its training, which need JAX.
+NEED_JAX = {"train", "server", "data train-behaviour"}
+DATA = ("make", "list", "inspect", "validate", "import", "train-behaviour")
+HELP = {*COMMANDS, "", *(f"data {name}" for name in DATA)} - NEED_JAX
+QUICK = [*sorted(f"{name} --help".strip() for name in HELP), "tasks", "paper", "paper --list"]
+
+PROGRAM = """
+import contextlib, io, sys
+from fova.commands.main import main
+
+for command in sys.argv[1:]:
+    sys.argv = ["fova", *command.split()]
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(SystemExit):
+        main()
+    assert said.getvalue(), command
+    print(f"{command}:", *(name for name in HEAVY if name in sys.modules))
+"""
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "120"}
+
+
+def test_help_and_lists_import_nothing_heavy(tmp_path):
+    program = f"HEAVY = {HEAVY!r}\n{PROGRAM}"
+    environ = {**environment(), "FOVA_CACHE": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *QUICK], env=environ, capture_output=True, text=True, check=False
+    )
+    assert ended.stderr == ""
+    assert ended.stdout.splitlines() == [f"{command}:" for command in QUICK]
+
+
+@pytest.mark.parametrize("command", ["--help", "tasks", "paper --list", "evaluate --help", "data --help"])
+def test_a_closed_pipe_ends_a_command_silently(command):
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-m", "fova.commands.main", *command.split()],
+        env=environment(),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_a_broken_pipe_that_is_not_the_output_is_an_error(fova_command, monkeypatch):
+    def broken(*_):
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("fova.commands.tasks.command", broken)
+    code, _, err = fova_command("tasks")
+    assert code == 2
+    assert "Broken pipe" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", ["--help", "tasks"])
+def test_a_full_disk_is_one_message(command):
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "fova.commands.main", command],
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: [Errno 28] No space left on device")
+    assert "Traceback" not in ended.stderr

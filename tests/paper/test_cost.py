@@ -1,0 +1,40 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from fova import algorithms
+from fova.paper import catalogue, cost
+from fova.paper import experiments as paper
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_estimate_by_hand():
+    run = catalogue.get("server-or-clients").runs(paper.SMALL)[0]
+    training = 40 * 100 * 4 / (312.0 / 2)  # rounds, local steps, clients; one of two cores
+    # before training and every 10 of 40 rounds, 5 episodes of server and 4 clients; 20 of each at the end
+    playing = (5 * 5 * 5 + 20 * 5) * 1000 / 9_240.0
+    assert cost.core_seconds(run) == pytest.approx(24.4 + training + playing)
+    later = next(r for r in catalogue.get("server-or-clients").runs(paper.SMALL) if r.config.run.seed == 1)
+    assert cost.core_seconds(later) == pytest.approx(7.5 + training + playing)
+
+
+def test_minibatch_samples_and_width_count():
+    def speed(name, **settings):
+        return cost.client_steps(name, algorithms.configure(name, **settings))
+
+    small = {"hidden": (128, 128), "batch_size": 128}
+    assert speed("fova", **small) == pytest.approx(156.0)
+    assert speed("fova") == pytest.approx(21.9)
+    assert speed("fova", batch_size=64) == pytest.approx(4 * 21.9)
+    assert speed("cql-fl", **small, samples=10) == pytest.approx(37.55)
+    assert speed("cql-fl", **small, samples=5) == pytest.approx(75.1)
+
+
+def test_every_algorithm_has_a_speed_near_the_committed_measurement():
+    assert set(cost.CLIENT_STEPS) == set(algorithms.by_name())
+    measured = json.loads((ROOT / "results/bench.json").read_text())["algorithms"]["figures"]
+    for name, speeds in cost.CLIENT_STEPS.items():
+        for speed, size in zip(speeds, ("2x128, batch 128", "3x256, batch 256"), strict=True):
+            assert 0.5 < speed / measured[size][name]["median"] < 2.0, (name, size)
