@@ -54,6 +54,7 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(tmp_path):
     balance = Balance()
     balance.feed(text)
     assert balance.open == []
+    assert text.startswith("<!doctype html>")
     assert set(re.findall(r'(?:src|href)="([^"]{0,5})', text)) == {"data:"}
     assert 'alt="in the maze"' in text
     assert "default-src 'none'" in html.unescape(text)
@@ -117,7 +118,7 @@ def test_returns_of_data_that_are_not_known_are_not_told(tmp_path):
     (group,) = read_groups([make_run(tmp_path / "one")])
     clients = {name: replace(facts, behaviour_return=None) for name, facts in group.first.clients.items()}
     text = page([replace(group, records=(replace(group.first, clients=clients),))], {})
-    assert "they did not tell" in text
+    assert "The clients did not report the return in their data." in text
     assert "return of its data" not in text
 
 

@@ -61,7 +61,7 @@ def test_one_run_in_words(one, one_run):
     assert "it is picked with hindsight from 3 looks" in along
     size = entries(one)[-1]["bytes_per_client"]
     assert took.startswith(f"In a round, every client sent {size['up']:,} bytes and received {size['down']:,};")
-    assert sure == "This is one seed (0): how much of it is luck, it cannot tell."
+    assert sure == "This is one seed (0). It cannot show how much of the result is luck."
 
 
 def test_several_seeds_have_an_interval_and_are_named(tmp_path):
@@ -99,9 +99,9 @@ def test_what_is_not_known_is_not_said(tmp_path, one):
     assert "0 of 4 rounds are done" in " ".join(story.summary(group))
 
 
-def vote(client, behaviour, world, weight=0.5):
-    """A client's vote over ten rounds; `behaviour` and `world` are the shares at first and at the end."""
-    shares = {"behaviour": np.linspace(*behaviour, 10), "global": np.linspace(*world, 10)}
+def vote(client, behaviour, shared, weight=0.5):
+    """A client's vote over ten rounds; `behaviour` and `shared` are the shares at first and at the end."""
+    shares = {"behaviour": np.linspace(*behaviour, 10), "global": np.linspace(*shared, 10)}
     shares = {"local": 1.0 - shares["behaviour"] - shares["global"], **shares}
     lists = {voter: values.tolist() for voter, values in shares.items()}
     return Votes(client, np.arange(1.0, 11.0).tolist(), lists, [weight] * 10)

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from fova.evaluation.rollouts import Rollouts
-from fova.policy import Policy
+from fova.policy import load_policy
 from fova.reports.tables import result_table, rollouts_table
 from fova.run.training import Result
 from made_runs import described, make_run
@@ -30,10 +30,10 @@ def rows_of(text):
     return {line.split("│")[1].strip(): line for line in text.splitlines() if line.startswith("│")}
 
 
-@pytest.mark.parametrize(("policy", "first"), [(Policy("clipped", {}), "server"), (None, "all clients")])
+@pytest.mark.parametrize(("policy", "first"), [(load_policy, "server"), (lambda directory: None, "all clients")])
 def test_without_a_server_no_row_is_called_so(directory, policy, first):
     played = {"expert-1": rollouts(1.0, 2.0), "random-1": rollouts(3.0, 4.0)}
-    rows = rows_of(drawn(result_table(Result(directory, policy, rollouts(1.0, 2.0, 3.0, 4.0), played))))
+    rows = rows_of(drawn(result_table(Result(directory, policy(directory), rollouts(1.0, 2.0, 3.0, 4.0), played))))
     assert list(rows) == [first, "expert-1", "random-1"]
     data = {name: facts["behaviour_return"] for name, facts in described(directory).items()}
     assert f"{np.mean(list(data.values())):.1f} (average)" in rows[first]
@@ -41,7 +41,7 @@ def test_without_a_server_no_row_is_called_so(directory, policy, first):
 
 
 def test_the_policy_of_pooled_data_has_no_data_of_its_own(directory):
-    text = drawn(result_table(Result(directory, Policy("clipped", {}), rollouts(1.0), {"pooled": rollouts(1.0)})))
+    text = drawn(result_table(Result(directory, load_policy(directory), rollouts(1.0), {"pooled": rollouts(1.0)})))
     assert "pooled" in text
 
 

@@ -1,16 +1,17 @@
-"""The charts of the report: each a figure with its legend, its caption, and its numbers in a table that unfolds.
+"""The charts of the report: each with its legend, its caption and a table of its numbers.
 
 `series.py` computes the numbers and `svg.py` draws the marks.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import cycle
 
 import numpy as np
 
 from fova.reports import svg
 from fova.reports.groups import Group
-from fova.reports.markup import Markup, element, join
+from fova.reports.markup import Markup
 from fova.reports.palette import CLIENT, DATA, SERIES, SERVER, VOTER_WORDS, VOTERS
 from fova.reports.series import (
     STEPS,
@@ -29,10 +30,48 @@ MOST_DOTS = 24  # clients in the chart of dots; the table of clients has all
 MOST_VOTES = 12  # clients with a chart of votes each
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of a chart, for whoever cannot read it from the picture. The first column is the steps."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart and everything around it."""
+
+    title: str
+    svg: Markup
+    legend: Markup
+    caption: str
+    numbers: Numbers | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ClientVotes:
+    """The small chart of one client's votes."""
+
+    client: str
+    svg: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class VoteCharts:
+    """The small charts of all clients' votes under one legend."""
+
+    legend: Markup
+    clients: Sequence[ClientVotes]
+    note: str
+
+
 # --- Learning curves ---
 
 
-def learning_curves(groups: Sequence[Group]) -> Markup | None:
+def learning_curves(groups: Sequence[Group]) -> Chart | None:
     """The server's return over training, one line per setting, with what the data earned as levels."""
     curves = [(group, curve) for group in groups if (curve := learning_curve(group)) is not None]
     if not curves:
@@ -45,18 +84,20 @@ def learning_curves(groups: Sequence[Group]) -> Markup | None:
     levels = _data_levels([group for group, _ in curves])
     ends = "; ".join(f"{line.label} from {number(line.y[0])} to {number(line.y[-1])}" for line in lines)
     title = "Return over training"
-    return _figure(
+    return Chart(
         title,
         svg.line_chart(title, f"{ends}.", lines, levels, STEPS, "return"),
-        [svg.Key(line.label, line.colour, dashes=line.dashes) for line in lines]
-        + [svg.Key(f"{lv.label}: {number(lv.value)}", lv.colour, dashes=lv.dashes) for lv in levels],
+        svg.legend(
+            [svg.Key(line.label, line.colour, dashes=line.dashes) for line in lines]
+            + [svg.Key(f"{lv.label}: {number(lv.value)}", lv.colour, dashes=lv.dashes) for lv in levels]
+        ),
         "Mean return of the evaluation episodes along training. "
         + (
             "Bands: 95% bootstrap intervals over seeds."
             if any(c.low for _, c in curves)
             else "One seed, no interval."
         ),
-        _curve_table([(line.label, curve) for line, (_, curve) in zip(lines, curves)]),
+        _numbers([(line.label, curve) for line, (_, curve) in zip(lines, curves)]),
     )
 
 
@@ -80,7 +121,7 @@ def _data_levels(groups: Sequence[Group]) -> list[svg.Level]:
 # --- Server against clients ---
 
 
-def server_against_clients(group: Group) -> Markup | None:
+def server_against_clients(group: Group) -> Chart | None:
     """The return in every client's data and of its policy, and the server's policy between them."""
     known = [row for row in client_returns(group) if row.data is not None or row.policy is not None]
     rows = known[:MOST_DOTS]
@@ -96,7 +137,7 @@ def server_against_clients(group: Group) -> Markup | None:
         keys.append(svg.Key("the server's policy", SERVER))
     left_out = len(known) - len(rows)
     title = "Server against clients, at the end"
-    return _figure(
+    return Chart(
         title,
         svg.dot_chart(
             title,
@@ -105,9 +146,9 @@ def server_against_clients(group: Group) -> Markup | None:
             server,
             "return",
         ),
-        keys,
+        svg.legend(keys),
         f"Mean over {len(group.records)} seeds." if len(group.records) > 1 else "One seed.",
-        element("p", f"{left_out} more clients are in the table of clients.", class_="note") if left_out else None,
+        note=f"{left_out} more clients are in the table of clients." if left_out else "",
     )
 
 
@@ -120,7 +161,7 @@ def _in_words(rows: Sequence[ClientReturns], server: float | None) -> str:
     return " ".join(words)
 
 
-def clients_over_training(group: Group) -> Markup | None:
+def clients_over_training(group: Group) -> Chart | None:
     """The server's policy and every client's own along training, where the clients were played."""
     server, mean, clients = learning_curve(group), mean_client_curve(group), client_curves(group)
     if server is None or mean is None or group.mode != "federated":
@@ -135,75 +176,58 @@ def clients_over_training(group: Group) -> Markup | None:
         f"At the last evaluation the server's policy earns {number(server.mean[-1])}, the clients' own "
         f"{number(mean.mean[-1])} on average."
     )
-    return _figure(
+    return Chart(
         title,
         svg.line_chart(title, words, lines, [], STEPS, "return"),
-        [
-            svg.Key("the server's policy", SERVER),
-            svg.Key(mean.label, CLIENT, dashes=(7, 3)),
-            svg.Key("each client's own policy (thin)", CLIENT),
-        ],
+        svg.legend(
+            [
+                svg.Key("the server's policy", SERVER),
+                svg.Key(mean.label, CLIENT, dashes=(7, 3)),
+                svg.Key("each client's own policy (thin)", CLIENT),
+            ]
+        ),
         words,
-        _curve_table([("the server's policy", server), *((curve.label, curve) for curve in (mean, *clients))]),
+        _numbers([("the server's policy", server), *((curve.label, curve) for curve in (mean, *clients))]),
     )
 
 
 # --- Votes ---
 
 
-def vote_charts(votes: Sequence[Votes]) -> Markup:
+def vote_charts(votes: Sequence[Votes]) -> VoteCharts:
     """One small chart per client: the shares of the votes that each candidate won, over training."""
     charts = [
-        element(
-            "figure",
-            element("h4", client.client),
+        ClientVotes(
+            client.client,
             svg.share_chart(
                 f"Votes at {client.client}",
                 vote_in_words(client),
                 client.steps,
                 {VOTER_WORDS[voter]: (colour, client.shares[voter]) for voter, colour in VOTERS.items()},
             ),
-            element("figcaption", _sentence(vote_in_words(client))),
+            _sentence(vote_in_words(client)),
         )
         for client in votes[:MOST_VOTES]
     ]
     left_out = len(votes) - len(charts)
-    note = element("p", f"{left_out} more clients are in the table of clients.", class_="note") if left_out else ""
     keys = [svg.Key(VOTER_WORDS[voter], colour, "area") for voter, colour in VOTERS.items()]
-    return join([svg.legend(keys), element("div", charts, class_="many"), note])
+    note = f"{left_out} more clients are in the table of clients." if left_out else ""
+    return VoteCharts(svg.legend(keys), charts, note)
 
 
 def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:] + "."
 
 
-# --- Around a chart ---
+# --- Numbers ---
 
 
-def _figure(title: str, chart: Markup, keys: Sequence[svg.Key], caption: str, below: Markup | None) -> Markup:
-    return element(
-        "figure", element("h3", title), svg.legend(keys), chart, element("figcaption", caption), below or ""
-    )
-
-
-def _curve_table(curves: Sequence[tuple[str, Curve]]) -> Markup:
-    """The numbers of a chart of curves, for whoever cannot or would rather not read it from the picture."""
+def _numbers(curves: Sequence[tuple[str, Curve]]) -> Numbers:
+    """The numbers of a chart of curves."""
     all_steps = sorted({step for _, curve in curves for step in curve.steps})
-    head = element(
-        "tr", element("th", STEPS, scope="col"), [element("th", label, scope="col") for label, _ in curves]
-    )
     cells = [{step: _point(curve, i) for i, step in enumerate(curve.steps)} for _, curve in curves]
-    rows = [
-        element(
-            "tr", element("th", f"{step:,.0f}", scope="row"), [element("td", cell.get(step, "")) for cell in cells]
-        )
-        for step in all_steps
-    ]
-    table = element("table", element("thead", head), element("tbody", rows))
-    region = element(
-        "div", table, class_="scroll", tabindex="0", role="group", aria_label="the numbers of this chart"
-    )
-    return element("details", element("summary", "The numbers of this chart"), region, class_="figures")
+    rows = [(f"{step:,.0f}", *(cell.get(step, "") for cell in cells)) for step in all_steps]
+    return Numbers((STEPS, *(label for label, _ in curves)), rows)
 
 
 def _point(curve: Curve, i: int) -> str:

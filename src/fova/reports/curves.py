@@ -44,7 +44,7 @@ LOOK: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "fova",  # without it, no two files are the same
 }
-# Formats note when a file was made unless told not to.
+# These formats note the time of writing by default.
 METADATA: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 PAPER_WIDTH = 5.5  # inches: the text width of a common conference page
 
@@ -182,8 +182,8 @@ def _title(groups: Sequence[Group]) -> str:
     """The task, and how many seeds stand behind the lines."""
     seeds = sorted({len(group.records) for group in groups})
     counted = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    spoken = "one seed" if seeds == [1] else f"{counted} seeds, bands: 95% intervals"
-    return f"{groups[0].task} ({spoken})"
+    words = "one seed" if seeds == [1] else f"{counted} seeds, bands: 95% intervals"
+    return f"{groups[0].task} ({words})"
 
 
 def _draw_curve(axes: Axes, curve: Curve, colour: str, dashes: Sequence[float], label: str) -> None:

@@ -74,7 +74,7 @@ def strip_figure(shown: Film, title: str) -> Figure:
 
 
 def _environment() -> dict[str, str]:
-    """Without a screen, MuJoCo on Linux needs to be told to draw without one."""
+    """The environment of a process that draws without a screen, where MuJoCo has to be asked for that."""
     headless = sys.platform.startswith("linux") and not os.environ.get("DISPLAY")
     return {"MUJOCO_GL": "egl"} | os.environ if headless else dict(os.environ)
 

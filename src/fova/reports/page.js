@@ -15,10 +15,10 @@ function sortBy(table, column, direction) {
 }
 
 function makeSortable(table) {
-  const heard = document.createElement("p");
-  heard.className = "heard";
-  heard.setAttribute("role", "status");
-  table.parentElement.after(heard);
+  const announcement = document.createElement("p");
+  announcement.className = "announcement";
+  announcement.setAttribute("role", "status");
+  table.parentElement.after(announcement);
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
     const button = document.createElement("button");
@@ -33,7 +33,7 @@ function makeSortable(table) {
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", order);
       sortBy(table, column, order === "ascending" ? 1 : -1);
-      heard.textContent = `sorted by ${button.textContent}, ${order}`;
+      announcement.textContent = `sorted by ${button.textContent}, ${order}`;
     });
   });
 }

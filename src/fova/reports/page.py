@@ -1,22 +1,26 @@
 """The report: one HTML page that opens offline, on any screen, and asks the network for nothing.
 
-It says in words how the runs ended and who won the vote, then shows it. Charts are SVG (`svg.py` says why); a
-content security policy in the page itself forbids the browser every request.
+It says in words how the runs ended and who won the vote, then shows it. This module computes what is shown; the
+template `page.html.jinja` lays it out. Charts are SVG (`svg.py` says why). A content security policy in the page
+itself forbids the browser every request.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
 from fova.reports import charts, palette, story
+from fova.reports.charts import Chart, VoteCharts
 from fova.reports.groups import Group, comparable, read_groups
-from fova.reports.markup import Markup, element
+from fova.reports.markup import Markup, escaped
 from fova.reports.reproduce import config_command, train_command
 from fova.reports.scenes import Scene, scene
 from fova.reports.series import client_returns, final_client_returns, votes
@@ -54,121 +58,162 @@ def _draw(groups: Sequence[Group], tell: Callable[[str], None]) -> Pictures:
 
 def page(groups: Sequence[Group], pictures: Pictures) -> str:
     """The whole page."""
-    title = _title(groups)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("link", rel="icon", href="data:,"),
-        element("title", title),
-        element("style", Markup(_resource("page.css") + palette.css())),
+    return _template().render(
+        title=_title(groups),
+        subtitle=_subtitle(groups),
+        policy=POLICY,
+        css=Markup(_resource("page.css") + palette.css()),
+        script=Markup(_resource("page.js")),
+        overview=_overview(groups) if len(groups) > 1 else None,
+        groups=[_group_section(group, groups, pictures.get(group.label)) for group in groups],
     )
-    body = element(
-        "body",
-        element(
-            "header", element("h1", title), element("p", _subtitle(groups), class_="subtitle"), _contents(groups)
-        ),
-        element(
-            "main", _overview(groups) if len(groups) > 1 else "", [_of_group(g, groups, pictures) for g in groups]
-        ),
-        element("script", Markup(_resource("page.js"))),
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FunctionLoader(_resource),
+        autoescape=True,
+        finalize=escaped,  # as in the charts, so that the page has one spelling of every character
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    return f'<!doctype html>\n<html lang="en">{head}{body}</html>\n'
+    return environment.get_template("page.html.jinja")
+
+
+def _resource(name: str) -> str:
+    return resources.files("fova.reports").joinpath(name).read_text(encoding="utf-8")
 
 
 # --- Parts of the page ---
 
 
+@dataclass(frozen=True)
+class Cell:
+    """The text of a cell, and the value that the table is sorted by."""
+
+    text: str
+    value: str | float | None
+
+    @property
+    def sort_key(self) -> str:
+        return "" if self.value is None else str(self.value)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that readers can sort. The first cell of a row names it."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True)
+class ComparisonPart:
+    """Settings with the same data beside one another."""
+
+    heading: str
+    sentences: Sequence[str]
+    charts: Sequence[Chart]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Several settings: in words, as curves, in a table."""
+
+    parts: Sequence[ComparisonPart]
+    runs: Table
+
+
+@dataclass(frozen=True)
+class VoteSection:
+    """The vote of a group."""
+
+    sentences: Sequence[str]
+    charts: VoteCharts
+
+
+@dataclass(frozen=True)
+class RunAgain:
+    """How to run a group's first run again. Without a command, `no_command` says why."""
+
+    command: str | None
+    no_command: str
+    config_command: str
+    seeds: str
+    config: str
+
+
+@dataclass(frozen=True)
+class GroupSection:
+    """Everything about one setting."""
+
+    label: str
+    anchor: str
+    heading: str
+    sentences: Sequence[str]
+    picture: Scene | str | None
+    charts: Sequence[Chart]
+    votes: VoteSection | None
+    clients: Table | None
+    run_again: RunAgain
+
+
 def _title(groups: Sequence[Group]) -> str:
     if len(groups) == 1:
         return groups[0].first.directory.name if len(groups[0].records) == 1 else groups[0].label
-    tasks = dict.fromkeys(group.task or "own data" for group in groups)
-    return f"{len(groups)} settings on {', '.join(tasks)}"
+    return f"{len(groups)} settings on {_tasks(groups)}"
 
 
 def _subtitle(groups: Sequence[Group]) -> str:
     runs = sum(len(group.records) for group in groups)
-    tasks = ", ".join(dict.fromkeys(group.task or "own data" for group in groups))
-    return f"{tasks} · {runs} {'run' if runs == 1 else 'runs'} · written by fova {__version__}"
+    return f"{_tasks(groups)} · {runs} {'run' if runs == 1 else 'runs'} · written by fova {__version__}"
 
 
-def _contents(groups: Sequence[Group]) -> Markup:
-    if len(groups) == 1:
-        return Markup()
-    links = [element("li", element("a", group.label, href=f"#{_anchor(group, groups)}")) for group in groups]
-    return element("nav", element("ul", links), aria_label="settings")
+def _tasks(groups: Sequence[Group]) -> str:
+    return ", ".join(dict.fromkeys(group.task or "own data" for group in groups))
 
 
-def _anchor(group: Group, groups: Sequence[Group]) -> str:
-    return f"setting-{groups.index(group) + 1}"
-
-
-def _overview(groups: Sequence[Group]) -> Markup:
-    """Several settings beside one another: in words, as curves, in a table."""
+def _overview(groups: Sequence[Group]) -> Overview:
     by_data = comparable(groups)
-    parts = []
-    for name, alike in by_data.items():
-        parts.append(element("h3", name) if len(by_data) > 1 else Markup())
-        parts += _paragraphs(story.comparison(alike))
-        parts.append(element("div", charts.learning_curves(alike) or "", class_="pair"))
-    runs = [_run_row(group, record) for group in groups for record in group.records]
-    return element("section", element("h2", "In short"), parts, _table("Every run", _RUN_COLUMNS, runs))
+    parts = [
+        ComparisonPart(
+            name if len(by_data) > 1 else "", story.comparison(members), _drawn(charts.learning_curves(members))
+        )
+        for name, members in by_data.items()
+    ]
+    rows = [_run_row(group, record) for group in groups for record in group.records]
+    return Overview(parts, Table("Every run", _RUN_COLUMNS, rows))
 
 
-def _of_group(group: Group, groups: Sequence[Group], pictures: Pictures) -> Markup:
+def _group_section(group: Group, groups: Sequence[Group], picture: Scene | str | None) -> GroupSection:
     alone = len(groups) == 1
-    curves = [charts.learning_curves([group]) if alone else None, charts.clients_over_training(group)]
-    return element(
-        "section",
-        element("h2", "In short" if alone else group.label),
-        _paragraphs(story.summary(group)),
-        _picture(pictures.get(group.label)),
-        element("div", [chart or "" for chart in (*curves, charts.server_against_clients(group))], class_="pair"),
-        _votes(group),
-        _clients(group),
-        _run_again(group),
-        id=_anchor(group, groups),
-    )
-
-
-def _picture(picture: Scene | str | None) -> Markup:
-    if picture is None:
-        return Markup()
-    if isinstance(picture, str):
-        return element("p", picture, class_="note")
-    image = element("img", src=picture.data_uri(), alt=picture.caption)
-    region = element("div", image, class_="scroll", tabindex="0", role="group", aria_label="picture")
-    return element("figure", region, element("figcaption", picture.caption), class_="scene")
-
-
-def _votes(group: Group) -> Markup:
     found = votes(group)
-    if not found:
-        return Markup()
-    return element(
-        "div",
-        element("h3", "Who won the vote"),
-        element(
-            "p",
-            "At every state that follows in a client's data, three actions compete: one from the client's own "
-            "policy, the one in its data, one from the global policy. The client's critics pick the one they value "
-            "most. Because these critics are kept conservative, they lean towards the data; a narrow win of the "
-            "data says little.",
+    return GroupSection(
+        label=group.label,
+        anchor=f"setting-{groups.index(group) + 1}",
+        heading="In short" if alone else group.label,
+        sentences=story.summary(group),
+        picture=picture,
+        charts=_drawn(
+            charts.learning_curves([group]) if alone else None,
+            charts.clients_over_training(group),
+            charts.server_against_clients(group),
         ),
-        element("ul", [element("li", sentence) for sentence in story.vote_summary(group, found)]),
-        charts.vote_charts(found),
+        votes=VoteSection(story.vote_summary(group, found), charts.vote_charts(found)) if found else None,
+        clients=_clients(group),
+        run_again=_run_again(group),
     )
+
+
+def _drawn(*found: Chart | None) -> list[Chart]:
+    return [chart for chart in found if chart is not None]
 
 
 # --- Tables ---
-
-
-class Cell(NamedTuple):
-    """What a cell shows, and by what it is sorted."""
-
-    text: str
-    value: str | float | None
 
 
 _RUN_COLUMNS = (
@@ -204,7 +249,7 @@ _CLIENT_COLUMNS = (
 )  # fmt: skip
 
 
-def _clients(group: Group) -> Markup:
+def _clients(group: Group) -> Table | None:
     """Every client's data, what became of it, and its votes; columns without any figure are left out."""
     shares = group.first.server_weights or {}
     vote_shares = {client.client: client for client in votes(group)}
@@ -225,13 +270,11 @@ def _clients(group: Group) -> Markup:
             ]
         )
     filled = [i for i in range(len(_CLIENT_COLUMNS)) if any(row[i].value is not None for row in rows)]
-    table = _table(
-        "Every client: its data and its own policy at the end"
-        + ("; votes are those of the last fifth of the run" if vote_shares else ""),
-        [_CLIENT_COLUMNS[i] for i in filled],
-        [[row[i] for i in filled] for row in rows],
+    caption = "Every client: its data and its own policy at the end" + (
+        "; votes are those of the last fifth of the run" if vote_shares else ""
     )
-    return element("div", element("h3", "Clients and their data"), table) if rows else Markup()
+    columns = [_CLIENT_COLUMNS[i] for i in filled]
+    return Table(caption, columns, [[row[i] for i in filled] for row in rows]) if rows else None
 
 
 def _score(group: Group, value: float | None) -> float | None:
@@ -246,19 +289,6 @@ def _last_distance(group: Group, client: str) -> float | None:
     return float(np.mean(distances)) if distances else None
 
 
-def _table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Markup:
-    head = element("tr", [element("th", column, scope="col") for column in columns])
-    body = [element("tr", _cell("th", row[0], "row"), [_cell("td", cell) for cell in row[1:]]) for row in rows]
-    table = element(
-        "table", element("caption", caption), element("thead", head), element("tbody", body), class_="sortable"
-    )
-    return element("div", table, class_="scroll", tabindex="0", role="group", aria_label=caption)
-
-
-def _cell(name: str, cell: Cell, scope: str | None = None) -> Markup:
-    return element(name, cell.text, data_value="" if cell.value is None else str(cell.value), scope=scope)
-
-
 def _number(value: float | None, form: str = "{:,.1f}") -> Cell:
     shown = value is not None and not math.isnan(value)
     return Cell(form.format(value), value) if shown else Cell("", None)
@@ -271,44 +301,18 @@ def _percent(share: float | None) -> Cell:
 # --- Running it again ---
 
 
-def _run_again(group: Group) -> Markup:
-    """The exact command, the same from the configuration, and the whole of that to look at."""
+def _run_again(group: Group) -> RunAgain:
     record = group.first
     others = ", ".join(f"--seed {seed}" for seed in group.seeds[1:])
     seeds = f"That is seed {record.seed}. The other runs of this setting add {others}." if others else ""
-    return element(
-        "div",
-        element("h3", "Run it again"),
-        _command(record),
-        element(
-            "p",
-            "From its configuration, which also fixes what defaults may become in later versions:",
-        ),
-        element("pre", element("code", config_command(record)), class_="command"),
-        element("p", seeds) if seeds else "",
-        element(
-            "details",
-            element("summary", "The whole configuration"),
-            element(
-                "pre", element("code", record.config_text), tabindex="0", role="group", aria_label="configuration"
-            ),
-        ),
-    )
+    command, reason = _command(record)
+    return RunAgain(command, reason, config_command(record), seeds, record.config_text)
 
 
-def _command(record: Record) -> Markup:
+def _command(record: Record) -> tuple[str | None, str]:
+    """The command with flags; without one, the reason."""
     try:
         command = train_command(load_config(record.directory / "config.toml"))
     except FovaError as error:  # an algorithm's file that has moved, a setting of another version
-        return element("p", f"This version cannot write the run as one command. {error}", class_="note")
-    if command is None:
-        return element("p", "Flags alone cannot describe who took part; the configuration can.", class_="note")
-    return element("pre", element("code", command), class_="command")
-
-
-def _paragraphs(sentences: Iterable[str]) -> list[Markup]:
-    return [element("p", sentence) for sentence in sentences]
-
-
-def _resource(name: str) -> str:
-    return resources.files("fova.reports").joinpath(name).read_text()
+        return None, f"This version cannot write the run as one command. {error}"
+    return command, "" if command else "Flags alone cannot describe who took part; the configuration can."

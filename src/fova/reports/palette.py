@@ -1,7 +1,7 @@
-"""The colours of every picture and page: Okabe and Ito's palette, which colour-blind readers can tell apart.
+"""The colours of every picture and page: Okabe and Ito's palette, which colour-blind readers can distinguish.
 
-One colour means one thing wherever a run is shown: a client's own policy, its data, the server's policy. Lines that
-are told apart by colour differ in their dashes, too.
+One colour means one thing wherever a run is shown: a client's own policy, its data, the server's policy. Lines
+that differ in colour differ in their dashes, too.
 """
 
 BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"

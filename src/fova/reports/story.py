@@ -24,7 +24,7 @@ NOTICEABLE = 0.05
 
 
 def number(value: float) -> str:
-    """As all figures are shown: thousands apart, one decimal."""
+    """A figure as the report shows it: one decimal, a comma between thousands."""
     return f"{value:,.1f}"
 
 
@@ -122,7 +122,7 @@ def _episodes(group: Group) -> str:
 def _against_data(group: Group, server: float) -> str:
     behaviour = group.client_means(lambda record: record.behaviour_returns)
     if not behaviour:
-        return "What the clients' data earned, they did not tell."
+        return "The clients did not report the return in their data."
     average = float(np.mean(list(behaviour.values())))
     best = max(behaviour, key=lambda name: behaviour[name])
     if len(behaviour) == 1:
@@ -192,7 +192,7 @@ def _what_went_wrong(group: Group) -> list[str]:
 
 def _how_sure(group: Group) -> str:
     if len(group.records) == 1:
-        return f"This is one seed ({group.seeds[0]}): how much of it is luck, it cannot tell."
+        return f"This is one seed ({group.seeds[0]}). It cannot show how much of the result is luck."
     listed = f"{len(group.seeds)} seeds ({', '.join(map(str, group.seeds))})"
     return f"Figures are means over {listed}; brackets and bands are 95% bootstrap intervals."
 
@@ -276,7 +276,7 @@ def _imitation(group: Group, votes: Sequence[Votes]) -> list[str]:
     ]
 
 
-HEARD = 0.5  # of an even share: who counts for less is hardly heard
+HARDLY = 0.5  # of an even share: a client with less hardly counts
 
 
 def _at_the_server(group: Group) -> list[str]:
@@ -286,11 +286,12 @@ def _at_the_server(group: Group) -> list[str]:
     listed = ", ".join(f"{client} {percent(share)}" for client, share in shares.items())
     seed = f" (seed {group.first.seed})" if len(group.records) > 1 else ""
     sentences = [f"In the last round{seed} the server counted the clients' parameters with: {listed}."]
-    heard = [client for client, share in shares.items() if share >= HEARD / len(shares)]
-    unheard = [client for client in shares if client not in heard]
-    if unheard:
+    counted_in = [client for client, share in shares.items() if share >= HARDLY / len(shares)]
+    left_out = [client for client in shares if client not in counted_in]
+    if left_out:
         sentences.append(
-            f"Imitated: the shared policy is made of what {_listed(heard)} sent; {_listed(unheard)} hardly counted."
+            f"Imitated: the shared policy is made of what {_listed(counted_in)} sent; {_listed(left_out)} hardly "
+            "counted."
         )
     return sentences
 

@@ -183,13 +183,13 @@ def _chart(
     )
 
 
-def _y_grid(y: Axis, left: float, right: float, spoken: Callable[[float], str]) -> list[Markup]:
+def _y_grid(y: Axis, left: float, right: float, label: Callable[[float], str]) -> list[Markup]:
     return [
         part
         for tick in y.ticks
         for part in (
             element("path", d=f"M{left:.1f} {y(tick):.1f}H{right:.1f}", class_="grid"),
-            element("text", spoken(tick), x=left - 6, y=y(tick) + 4.5, text_anchor="end"),
+            element("text", label(tick), x=left - 6, y=y(tick) + 4.5, text_anchor="end"),
         )
     ]
 

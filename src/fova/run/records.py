@@ -254,7 +254,7 @@ def _facts(client: "_Table") -> ClientFacts:
 def _with_participation(
     clients: Mapping[str, ClientFacts], rounds: tuple[RoundRecord, ...]
 ) -> dict[str, ClientFacts]:
-    """The clients, also those that told nothing, with the number of rounds that each took part in."""
+    """The clients, also those that reported nothing, with the number of rounds that each took part in."""
     tallies: dict[str, Counter[str]] = {name: Counter() for name in clients}
     for line in rounds:
         for kind, names in (("counted", line.clients), ("rejected", line.rejected), ("missing", line.missing)):
