@@ -1,4 +1,4 @@
-"""Every baseline against NumPy loops written from the specification, and what each is without its own idea."""
+"""Every baseline against NumPy loops written from the specification, and what each is without its additions."""
 
 import jax
 import jax.numpy as jnp
@@ -131,10 +131,10 @@ def test_fedora_fades_where_the_federated_pair_is_better_and_weighs_by_value():
         states = rows_of(batch)["observations"]
         return np.mean([q(critic, s, np.tanh(mlp(as_numpy(actor.net), s)))[0] for s in states])
 
-    own, federated = j(learner.actor.network, learner.critic), j(broadcast.actor, broadcast.critic)
+    local, federated = j(learner.actor.network, learner.critic), j(broadcast.actor, broadcast.critic)
     new, submission = algorithm.submit(learner, broadcast, packed(batch))
-    assert float(submission.log_weight) == pytest.approx(0.1 * own, rel=1e-4)
-    assert float(new.extra.decay) == pytest.approx(0.8 * (0.995 if federated > own else 1.0))
+    assert float(submission.log_weight) == pytest.approx(0.1 * local, rel=1e-4)
+    assert float(new.extra.decay) == pytest.approx(0.8 * (0.995 if federated > local else 1.0))
     jax.tree.map(np.testing.assert_array_equal, new.extra.previous_actor, learner.actor.network)
     swapped = algorithm.receive(learner, broadcast)
     other, _ = algorithm.submit(swapped, algorithm.start(learner).broadcast, packed(batch))
@@ -186,11 +186,11 @@ def test_cql_losses_agree_with_numpy(name):
         sources += [(action, 2 * np.log(0.5)) for action in a_uniform[:, n]]
         for i in range(2):
             soft = np.log(sum(np.exp(q(learner.critic, s, action)[i] - density) for action, density in sources))
-            own = q(learner.critic, s, a)[i]
-            critic += (own - y) ** 2 + algorithm.alpha * (soft - own)
-            q_data.append(own)
-            gaps.append(soft - own)
-            errors.append(abs(own - y))
+            twin = q(learner.critic, s, a)[i]
+            critic += (twin - y) ** 2 + algorithm.alpha * (soft - twin)
+            q_data.append(twin)
+            gaps.append(soft - twin)
+            errors.append(abs(twin - y))
         entropies.append(-log_density("squashed", net, s, a_local[n]))
         actor += np.exp(-0.7) * log_density("squashed", net, s, a_local[n]) - min(q(learner.critic, s, a_local[n]))
         if name == "drpo":

@@ -169,7 +169,7 @@ def best_action(s):
 
 
 def tiny_task(seed, noise, rows=400):
-    """Episodes of one step: noisy actions around the best ones, states of a region of the client's own."""
+    """Episodes of one step: noisy actions around the best ones, states of a region that only this client has."""
     rng = np.random.default_rng(seed)
     s = rng.normal(size=(rows, 3)).astype(np.float32) + 0.5 * (-1) ** seed
     a = np.clip(best_action(s) + noise * rng.normal(size=(rows, 2)), -1.0, 1.0).astype(np.float32)

@@ -270,7 +270,7 @@ def test_presets_differ_in_every_row_of_the_published_table():
     assert isinstance(equations, ActorCritic)
 
 
-# --- What an engine is told ---
+# --- What an engine may rely on ---
 
 
 def test_strengths_by_hand():
