@@ -3,9 +3,6 @@
 import subprocess
 import sys
 
-# Modules that still import one of them. Remove a name when its lock is `fova.machine.locks.exclusive`.
-WAITING = {"fova.run.directory"}
-
 IMPORT_ALL = """
 import importlib, os, pkgutil, signal, sys, traceback, warnings
 
@@ -36,6 +33,6 @@ for module in pkgutil.walk_packages(fova.__path__, "fova."):
 
 
 def test_no_module_needs_unix_to_be_imported():
-    ended = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, timeout=300)
+    ended = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, timeout=1800)
     assert ended.returncode == 0, ended.stderr
-    assert set(ended.stdout.split()) <= WAITING
+    assert ended.stdout == ""

@@ -64,7 +64,7 @@ def command(arguments: list[str]) -> None:
     if options.seeds < 1:
         raise FovaError(f"seeds is {options.seeds}, but must be at least 1.")
     from fova.experiments.comparison import comparison
-    from fova.experiments.conduct import conduct
+    from fova.experiments.execution import run_entry
 
     entry, scale = comparison(
         options.task,
@@ -79,7 +79,7 @@ def command(arguments: list[str]) -> None:
     name = options.name or "-".join(("compare", options.task, *(Path(data).stem for data in options.clients)))
     directory = Path("runs") / name
     terminal = Terminal()
-    results = conduct(entry, scale, directory, options.jobs, options.plain, options.dry_run, terminal)
+    results = run_entry(entry, scale, directory, options.jobs, options.plain, options.dry_run, terminal)
     if results is None:
         return
     from fova.reports.page import write_report

@@ -52,7 +52,7 @@ def command(arguments: list[str]) -> None:
 
 def _run(name: str, options: PaperOptions) -> None:
     """Run an experiment, save its tables as Markdown, CSV and LaTeX, and print them."""
-    from fova.experiments.conduct import conduct
+    from fova.experiments.execution import run_entry
     from fova.paper import catalogue
     from fova.paper.tables import tables
 
@@ -60,7 +60,7 @@ def _run(name: str, options: PaperOptions) -> None:
     scale = entry.scale(options.scale)
     directory = options.directory / f"{entry.name}-{scale.name}"
     terminal = Terminal()
-    results = conduct(entry, scale, directory, options.jobs, options.plain, options.dry_run, terminal)
+    results = run_entry(entry, scale, directory, options.jobs, options.plain, options.dry_run, terminal)
     if results is None:
         return
     for table, sheet in tables(results).items():

@@ -25,7 +25,7 @@ class PlotOptions:
 def command(arguments: list[str]) -> None:
     options = parse(PlotOptions, "fova plot", arguments, positional=True)
     from fova.reports.curves import write_plots
-    from fova.reports.records import read_groups
+    from fova.reports.groups import read_groups
 
     terminal = Terminal()
     for path in write_plots(read_groups(options.runs), options.output, options.format):

@@ -12,7 +12,6 @@ from fova.evaluation.statistics import bootstrap_mean
 from fova.experiments.results import Results
 from fova.run.records import read_record
 from fova.run.training import Result
-from fova.tasks import registry
 
 
 def result_table(result: Result) -> Table:
@@ -65,21 +64,6 @@ def rollouts_table(
             known = behaviour.get(name)  # a policy of pooled data has no data of its own
             figures.append("" if known is None else f"{known:.1f}" + (" (average)" if name == overall else ""))
         table.add_row(name, *figures, style="bold" if name == overall else None)
-    return table
-
-
-def tasks_table() -> Table:
-    """Every task with what can be made for it and its reference scores."""
-    table = Table(title="tasks")
-    for column in ("task", "obs", "act", "steps", "data that can be made", "random", "expert"):
-        numeric = column not in ("task", "data that can be made")
-        # names are there to be copied: they are never cut
-        table.add_column(column, justify="right" if numeric else "left", no_wrap=column == "task", overflow="fold")
-    for name in registry.names():
-        task = registry.get(name)
-        scores = ["" if s is None else f"{s:.1f}" for s in (task.random_score, task.expert_score)]
-        sizes = (str(task.space.observation), str(task.space.action.size), str(task.time_limit))
-        table.add_row(name, *sizes, ", ".join(task.qualities), *scores)
     return table
 
 
