@@ -1,7 +1,8 @@
-"""Where a table of logged steps falls into episodes.
+"""Split a table of logged steps into episodes.
 
-Endings come from the flags and, where the file holds the next observations, from rows that do not lead into the
-following one. Every row ends up in an episode or is counted in a note that says why not.
+An episode ends where a flag marks an ending. If the file holds next observations, an episode also ends at a row
+whose next observation is not the observation of the following row. Every row belongs to an episode or is counted in
+a note that gives the reason.
 """
 
 from pathlib import Path
@@ -51,18 +52,18 @@ def _ends(rows: Table) -> tuple[Flags, list[str]]:
 
 
 def _continues(following: Floats, observations: Floats) -> Flags:
-    """Where the next row starts from the observation that this row led to, up to rounding in the file."""
+    """[rows] True where the next observation equals the following row's observation, up to rounding."""
     same = np.isclose(following[:-1], observations[1:], rtol=1e-4, atol=1e-5).all(axis=1)
     return np.append(same, True)
 
 
 def _episode(rows: Table, first: int, last: int) -> Episode:
-    """The episode in rows first..last, without its last step if nobody knows where that led."""
+    """The episode in rows first..last. Its last step is left out if its next observation is unknown."""
     here = slice(first, last + 1)
     observations, terminated = rows.observations[here], bool(rows.terminals[last])
     if rows.next_observations is not None:
         observations = np.concatenate([observations, rows.next_observations[last : last + 1]])
-    elif terminated:  # nothing is bootstrapped from s' here, so the last observation may stand in for it
+    elif terminated:  # no value is bootstrapped from s' here, so the last observation can replace it
         observations = np.concatenate([observations, observations[-1:]])
     else:
         here = slice(first, last)

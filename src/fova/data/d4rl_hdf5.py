@@ -1,11 +1,11 @@
-"""D4RL's HDF5 files as downloaded: one row per step in the root group, extras under `infos/` and `metadata/`.
+"""Read D4RL's HDF5 files as downloaded: one row per step in the root group, extras in `infos/` and `metadata/`.
 
-Older files hold no next_observations; files of maze2d have three oddities, which are mended or named here:
-- the recording script writes into `terminals` where the planner drew a new goal, though the task never ends
-  (the published files have `timeouts` there instead);
-- the script does not take up the new observation when it draws a new goal, so the first row after that
-  repeats the observation before it, while the action led on from another state;
-- rewards were computed afterwards from the observation before the action, not from the one it led to.
+Older files hold no next_observations. Files of maze2d have three faults, which are corrected or reported in a note:
+- The recording script sets `terminals` where the planner draws a new goal, though the task never ends. The
+  published files have `timeouts` there instead.
+- The script does not update the observation when it draws a new goal. The first row after that repeats the previous
+  observation, but its action was applied in another state.
+- Rewards were computed afterwards from the observation before the action, not from the one after it.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ def read_table(file: Path) -> Table:
     with store:
         with decoding(file, "", REMEDY):
             refuse_links_elsewhere(store, file)
-            names = [n if isinstance(n, str) else n.decode(errors="replace") for n in store]  # bytes: not UTF-8
+            names = [n if isinstance(n, str) else n.decode(errors="replace") for n in store]  # bytes if not UTF-8
             has_goals = "infos/goal" in store
         found = spelled(names, file)
         arrays = {name: _array(store, name, file) for name in found.values()}
@@ -51,7 +51,7 @@ def read_table(file: Path) -> Table:
 
 
 def _array(store: h5py.File, name: str, file: Path) -> h5py.Dataset:
-    """An array of the file, of which nothing has been read but that it can be."""
+    """The dataset `name` of the file. Its header is checked; its values are not read yet."""
     with decoding(file, name, "Fetch or write the file again."):
         dataset = store[name]
         if not isinstance(dataset, h5py.Dataset):
@@ -63,7 +63,7 @@ def _array(store: h5py.File, name: str, file: Path) -> h5py.Dataset:
 
 
 def _notes_on_gaps(arrays: Mapping[str, h5py.Dataset], found: Mapping[str, str], file: Path) -> list[str]:
-    """Refuse a column of measurements that was declared but never written; note where a part of one is missing."""
+    """Refuse a measured column that was never written; return notes on columns with missing parts."""
     notes = []
     for name in (found[field] for field in MEASURED if field in found):
         with decoding(file, name, REMEDY):

@@ -1,6 +1,6 @@
-"""A folder with one file per episode (or per stretch of several), read in the order of the files' names.
+"""Read a folder with one or more episodes per file, in the order of the file names.
 
-The files may be of any format that holds a table of steps. No episode goes on from one file into the next.
+The files may have any format that holds a table of steps. No episode continues from one file into the next.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from fova.data.rows import Table, joined
 
 
 def read_table(folder: Path, readers: Mapping[str, Callable[[Path], Table]]) -> Table:
-    """The steps in all files of a folder; `readers` says which file endings are data."""
+    """The steps in all files of a folder. `readers` maps the file endings that hold data to readers."""
     with decoding(folder, "", "Check that it is a folder you may read."):
         entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     files = [entry for entry in entries if entry.suffix.lower() in readers]

@@ -1,7 +1,7 @@
-"""One field of a file at a time: is it numbers, of the right shape, with values that mean something?
+"""Checks of single fields of a file: numeric type, shape and valid values.
 
-Every reader passes what it took from a file through here, so every complaint names the file, the field and,
-where there is one, the row (counted from 0). Knows nothing of formats or episodes.
+Every reader passes its columns through these functions. Every error names the file, the field and, if there is one,
+the row (counted from 0). This module knows nothing about formats or episodes.
 """
 
 from collections.abc import Iterator
@@ -15,39 +15,41 @@ from numpy.typing import NDArray
 from fova.data.transitions import TOLERANCE, Floats
 from fova.errors import FovaError
 
-# Deflate, the strongest packing these formats commonly use, never shrinks data more than about 1030 times. A
-# file that declares more than this is damaged or hostile, and reading it would exhaust the machine's memory.
+# Deflate, the strongest compression that these formats commonly use, shrinks data at most about 1030 times. A file
+# that declares more than this is damaged or hostile, and reading it would exhaust the machine's memory.
 LARGEST_UNPACKING = 1100
-MISSING = {"", "nan", "none", "null", "nat", "<na>"}  # what a lost name looks like once it is text
-SMALL = 4096  # bytes; a header may take up as much, so less says nothing
+MISSING = {"", "nan", "none", "null", "nat", "<na>"}  # how a missing name reads when converted to text
+SMALL = 4096  # bytes; smaller stored sizes count as this, because a header alone can be this large
 
 
 def fault(file: str | Path, field: str, problem: str) -> FovaError:
-    """The one shape of a complaint about a file: which file, which field, what and how to put it right."""
+    """An error about a file. The message names the file, the field, the problem and the remedy."""
     return FovaError(shown(f"{file}: {field}: {problem}" if field else f"{file}: {problem}"))
 
 
 def shown(text: str) -> str:
-    """Text that any terminal can print, on one line: what is not printable is written as an escape."""
+    """The text on one printable line. Characters that are not printable are written as escapes."""
     return "".join(character if character.isprintable() else _escaped(character) for character in text)
 
 
 def _escaped(character: str) -> str:
     code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # how Python keeps a byte of a file name that is not UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # Python's code for a byte of a file name that is not UTF-8
         return f"\\x{code - 0xDC00:02x}"
     return character.encode("unicode_escape").decode()
 
 
 def counted(number: int, thing: str) -> str:
-    """'1 row', '2 rows'."""
+    """A number with its noun: '1 row', '2 rows'."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 @contextmanager
 def decoding(file: str | Path, field: str, remedy: str) -> Iterator[None]:
-    """Surround the calls into a format's library, and nothing else: whatever it raises on a damaged file is
-    the file's fault, and libraries raise nearly everything."""
+    """Turn any exception of a format's library into a FovaError about the file.
+
+    Wrap only the calls into the library. Libraries raise nearly every kind of exception on a damaged file.
+    """
     try:
         yield
     except FovaError:
@@ -62,14 +64,14 @@ def decoding(file: str | Path, field: str, remedy: str) -> Iterator[None]:
 
 
 def refuse_bombs(file: Path, field: str, declared_bytes: int, stored_bytes: int) -> None:
-    """Stop before unpacking what claims to be far more than is stored."""
+    """Refuse a file that declares far more data than it stores, before it is unpacked."""
     if declared_bytes > LARGEST_UNPACKING * max(stored_bytes, SMALL):
         size = f"{declared_bytes:,} bytes unpacked from {stored_bytes:,}"
         raise fault(file, field, f"declares more data than can be there ({size}). Fetch or write the file again.")
 
 
 def matrix(values: Any, file: str | Path, field: str) -> Floats:
-    """[rows, columns] as float32."""
+    """The values as float32, [rows, columns]."""
     array = _numbers(values, file, field)
     if array.ndim != 2:
         remedy = "Reshape it to (rows, 1)." if array.ndim == 1 else "Flatten each row to a vector."
@@ -80,12 +82,12 @@ def matrix(values: Any, file: str | Path, field: str) -> Floats:
 
 
 def vector(values: Any, file: str | Path, field: str) -> Floats:
-    """[rows] as float32; a single column is taken as one."""
+    """The values as float32, [rows]. A matrix with one column is accepted."""
     return _as_float32(_one_per_row(values, file, field), file, field)
 
 
 def flags(values: Any, file: str | Path, field: str) -> NDArray[np.bool_]:
-    """[rows] of yes and no, stored as booleans or as 0 and 1."""
+    """The values as booleans, [rows]. The file may store booleans, or 0 and 1."""
     array = _one_per_row(values, file, field)
     wrong = np.flatnonzero(~np.isin(array, (0, 1)))
     if len(wrong):
@@ -94,7 +96,7 @@ def flags(values: Any, file: str | Path, field: str) -> NDArray[np.bool_]:
 
 
 def whole_numbers(values: Any, file: str | Path, field: str) -> NDArray[np.int64]:
-    """[rows] of whole numbers from 0 on, however they are stored."""
+    """The values as integers from 0 on, [rows]. Any numeric type but booleans is accepted."""
     array = _one_per_row(values, file, field)
     if array.dtype.kind == "b":
         raise fault(file, field, "holds true and false, but whole numbers are needed: 0, 1, 2 and so on.")
@@ -109,7 +111,7 @@ def whole_numbers(values: Any, file: str | Path, field: str) -> NDArray[np.int64
 
 
 def labels(values: Any, file: str | Path, field: str) -> NDArray[np.int64]:
-    """[rows] of names or numbers, as 0, 1, 2, ... in the order in which they first appear."""
+    """Names or numbers as integers, [rows]: 0, 1, 2, ... in the order of their first appearance."""
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "fiubUS":
         given = f"holds {array.dtype} of shape {array.shape}"
@@ -122,9 +124,9 @@ def labels(values: Any, file: str | Path, field: str) -> NDArray[np.int64]:
 
 
 def refuse_unclear_labels(names: NDArray[Any], rows: NDArray[Any], file: str | Path, field: str) -> None:
-    """Refuse labels that stand for a missing one, or of which two may be one: they would merge episodes.
+    """Refuse labels that mark a missing value or cannot be told apart. They would merge episodes.
 
-    `names` are the different labels, `rows` says for each row which of them it has.
+    `names` holds the distinct labels. `rows` holds the index into `names` for each row.
     """
     if names.dtype.kind == "b":
         problem = "holds true and false, which tell two episodes apart at most. Give each episode its own number"
@@ -138,7 +140,7 @@ def refuse_unclear_labels(names: NDArray[Any], rows: NDArray[Any], file: str | P
 
 
 def _unclear(names: NDArray[Any]) -> Iterator[tuple[NDArray[np.bool_], str, str]]:
-    """Which labels are no good: (a mask over them, what such a row is, what to do)."""
+    """The kinds of invalid labels: (mask over the labels, description of such a row, remedy)."""
     number = "Give every row its episode: a whole number from 0 on, or a name."
     if names.dtype.kind == "f":
         yield np.isnan(names), "is NaN", number
@@ -190,7 +192,7 @@ def within(actions: Floats, low: Floats, high: Floats, file: str | Path, field: 
 
 
 def same_rows(lengths: dict[str, int], file: str | Path) -> None:
-    """Refuse fields of unequal length; `lengths` maps each field to its rows, rewards among them."""
+    """Refuse fields of unequal length. `lengths` maps each field, rewards included, to its number of rows."""
     rows_of = next(iter(lengths))
     for field, rows in lengths.items():
         if rows != lengths[rows_of]:

@@ -1,8 +1,8 @@
-"""Before an array of an HDF5 file is read: can the file hold what the array declares?
+"""Checks of HDF5 arrays before they are read: can the file hold what the array declares?
 
-HDF5 takes a damaged or hostile size at its word and fills memory for hours, so sizes are compared with what is
-stored. It also follows references into other files, and ends the whole process on an array that refers to itself,
-so an array has to be in the file itself. Only headers are looked at here.
+HDF5 trusts a damaged or hostile size and fills memory for hours, so these checks compare declared sizes with stored
+sizes. HDF5 also follows references into other files, and crashes the whole process on an array that refers to
+itself, so every array must be stored in the file itself. Only headers are read here.
 """
 
 import math
@@ -12,13 +12,13 @@ import h5py
 
 from fova.data.fields import fault, refuse_bombs
 
-BYTES_PER_CHUNK = 8  # the least that a file spends on the address of one chunk
+BYTES_PER_CHUNK = 8  # minimum size of the address of one chunk in a file
 FEW_CHUNKS = 1000
 COPY = "Copy the numbers into this file, as a plain array."
 
 
 def refuse_links_elsewhere(store: h5py.File, file: Path) -> None:
-    """Refuse links into other files, whatever they are called: a name here may lead through any of them."""
+    """Refuse all links into other files. A field's name may lead through any of them."""
 
     def elsewhere(name: bytes, link: h5py.h5l.LinkInfo) -> bytes | None:
         return None if link.type in (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT) else name
@@ -29,7 +29,7 @@ def refuse_links_elsewhere(store: h5py.File, file: Path) -> None:
 
 
 def unwritten(dataset: h5py.Dataset) -> int:
-    """How many pieces of an array were never written. HDF5 makes up their values: zeros, as a rule."""
+    """Number of chunks of an array that were never written. HDF5 returns a fill value for them, usually 0."""
     if not dataset.chunks:
         return 0 if dataset.id.get_storage_size() or not dataset.size else 1
     return _pieces(dataset) - dataset.id.get_num_chunks()
@@ -40,7 +40,7 @@ def _pieces(dataset: h5py.Dataset) -> int:
 
 
 def refuse_absurd_size(dataset: h5py.Dataset, file: Path, field: str) -> None:
-    """Refuse an array that declares more bytes, or more pieces of them, than its file can hold."""
+    """Refuse an array that declares more bytes or more chunks than its file can hold."""
     if dataset.shape is None:
         raise fault(file, field, "is not an array. Store one row per step.")
     if dataset.is_virtual or dataset.external:

@@ -1,14 +1,14 @@
-"""How much the clients of a federation differ, and what each of them covers, from sums alone.
+"""How much the clients of a federation differ, and what each client covers, computed from sums alone.
 
-Two messages leave a client, and neither grows with its rows: the sums of `fova.data.normalise`, from which the
-server lays one grid over everybody's states and actions; then a `Tally`, the counts of the client's rows in the
-cells of that grid and sums of its returns. What is said about a federation here is computed from tallies; raw rows
-enter `tally` and `scale_sums` only.
+A client sends two messages. Their sizes do not depend on its number of rows. The first message holds the sums of
+`fova.data.normalise`. From these the server lays one grid over the states and actions of all clients. The second
+message is a `Tally`: the counts of the client's rows in the cells of the grid, and sums of its returns. All results
+are computed from tallies. Only `tally` and `scale_sums` read raw rows.
 
 Differences are 1 minus the Morisita-Horn overlap of two distributions p and q, 2 <p, q> / (<p, p> + <q, q>): 0 if
-they are the same, 1 if they have nothing in common. Clients count their even and odd episodes apart, and every
-product takes one factor from each half, because <p, p> of one sample also counts the sample's own chance: two
-clients with the same behaviour would seem to differ, and the more so the less data they have.
+they are the same, 1 if they have nothing in common. Clients count their even and odd episodes separately, and every
+product takes one factor from each half. This is because <p, p> of a single sample also contains the sample's noise.
+Without the split, two clients with the same behaviour would seem to differ, and more so the less data they have.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +22,10 @@ from fova.data.normalise import Normaliser, Sums, client_sums, combine
 from fova.data.transitions import Floats, Transitions
 from fova.errors import FovaError
 
-STATE_PLANES = 8  # part the states into at most 256 cells
-ACTION_PLANES = 4  # part the actions into at most 16
+STATE_PLANES = 8  # divide the states into at most 256 cells
+ACTION_PLANES = 4  # divide the actions into at most 16 cells
 OFFSET = 0.5  # spread of the planes about the mean, in standard deviations
-SEED = 0  # of the planes; the same for all federations, so that figures can be compared
+SEED = 0  # of the planes; the same for all federations, so that results are comparable
 
 Numbers = NDArray[np.float64]
 
@@ -35,9 +35,9 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Planes:
-    """Cells between planes of random direction: on which sides of them a vector lies is the number of its cell.
+    """Cells between planes of random direction. The sides on which a vector lies give the number of its cell.
 
-    Planes serve any number of columns, where a grid along the columns would give every row a cell of its own.
+    Planes work for any number of columns. A grid along many columns would put every row in a separate cell.
     """
 
     normaliser: Normaliser
@@ -54,26 +54,26 @@ class Planes:
 
 
 class Grid(NamedTuple):
-    """The same for all clients."""
+    """The cells of states and actions, the same for all clients."""
 
     states: Planes
     actions: Planes
 
 
 class ScaleSums(NamedTuple):
-    """A client's first message."""
+    """A client's first message: sums of its observations and actions."""
 
     observations: Sums
     actions: Sums
 
 
 def scale_sums(data: Transitions) -> ScaleSums:
-    """Computed by a client on its own data."""
+    """The first message of a client. The client computes it on its own data."""
     return ScaleSums(client_sums(data.observations), client_sums(data.actions))
 
 
 def lay_grid(sums: Sequence[ScaleSums]) -> Grid:
-    """Computed by the server from what the clients sent."""
+    """The grid for all clients. The server computes it from the clients' first messages."""
     rng = np.random.default_rng(SEED)
     return Grid(
         _random_planes(combine(s.observations for s in sums), STATE_PLANES, rng),
@@ -91,11 +91,11 @@ def _random_planes(normaliser: Normaliser, planes: int, rng: np.random.Generator
 
 @dataclass(frozen=True)
 class Tally:
-    """A client's second message."""
+    """A client's second message: counts of its rows and sums of its returns."""
 
     counts: NDArray[np.int64]  # [half, state cell, action cell] rows
     episodes: int
-    whole_episodes: int  # those that the client's piece of data does not cut short
+    whole_episodes: int  # episodes that are not cut short in the client's data
     returns: float  # summed over whole episodes
     squared_returns: float
 
@@ -109,7 +109,7 @@ class Tally:
 
 
 def tally(data: Transitions, grid: Grid) -> Tally:
-    """Computed by a client on its own data."""
+    """The second message of a client. The client computes it on its own data."""
     counts = np.zeros((2, grid.states.cells, grid.actions.cells), np.int64)
     np.add.at(counts, (_halves(data), grid.states(data.observations), grid.actions(data.actions)), 1)
     whole = data.whole_episode_returns()
@@ -117,40 +117,44 @@ def tally(data: Transitions, grid: Grid) -> Tally:
 
 
 def _halves(data: Transitions) -> NDArray[np.int64]:
-    """Which half each row belongs to: episodes take turns, since rows of one episode are no independent samples."""
+    """The half, 0 or 1, of each row.
+
+    Episodes alternate between the halves, because rows of one episode are not independent samples. A single episode
+    is cut in the middle.
+    """
     lengths = data.episode_lengths()
     if len(lengths) == 1:
         return (np.arange(len(data)) >= len(data) / 2).astype(np.int64)
     return np.repeat(np.arange(len(lengths)) % 2, lengths)
 
 
-# --- What the server makes of them ------------------------------------------------------------------------
+# --- The server's comparison ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a client stands in its federation."""
+    """Statistics of one client, and how it differs from the other clients."""
 
     rows: int
     episodes: int
     mean_return: float
     return_spread: float
-    coverage: float  # of the state cells that anybody has seen, the share that this client has
-    alone: float  # of the state cells that anybody has seen, the share that nobody else has
-    states: float | None  # how much the states it visits differ from another client's: the mean over the others
-    actions: float | None  # how much its actions differ from another's in the states that both visit: likewise
-    # None: too little data to say, or nobody to compare with
+    coverage: float  # share of all visited state cells that this client visits
+    alone: float  # share of all visited state cells that only this client visits
+    states: float | None  # difference of its states from another client's, mean over the others
+    actions: float | None  # difference of its actions from another's in shared states, mean over the others
+    # None: there is too little data, or no other client
 
 
 def standings(clients: Mapping[str, Transitions]) -> dict[str, Standing]:
-    """Both messages of every client, and what they say."""
+    """Compute both messages of every client, and compare the clients."""
     _insist_on_one_shape(clients)
     grid = lay_grid([scale_sums(data) for data in clients.values()])
     return compare({name: tally(data, grid) for name, data in clients.items()})
 
 
 def compare(tallies: Mapping[str, Tally]) -> dict[str, Standing]:
-    """What the tallies say about each client beside the others."""
+    """Compare each client with the others, from their tallies."""
     seen = {name: t.counts.sum(axis=(0, 2)) > 0 for name, t in tallies.items()}
     times_seen = np.sum(list(seen.values()), axis=0)
     cells = (times_seen > 0).sum()
@@ -177,14 +181,20 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def difference(p: Numbers, q: Numbers, weights: Numbers | float = 1.0) -> float | None:
-    """1 minus the overlap of two distributions, each estimated twice: [half, cells]."""
+    """1 minus the overlap of two distributions, each estimated twice: [half, cells].
+
+    None if there is too little data.
+    """
     alike = (weights * (p[0] * p[1] + q[0] * q[1])).sum()
     common = (weights * (p[0] * q[1] + p[1] * q[0])).sum()
     return float(np.clip(1.0 - common / alike, 0.0, 1.0)) if alike > 0 else None
 
 
 def _difference_in_shared_states(p: Numbers, q: Numbers) -> float | None:
-    """The difference of the actions given the state cell, averaged over the visits that both make."""
+    """The difference of the actions given the state cell, averaged over the shared visits.
+
+    None if the clients share no state cell.
+    """
     visits_p, visits_q = p.sum(axis=2), q.sum(axis=2)  # [half, state cells]
     shared = ((visits_p > 0) & (visits_q > 0)).all(axis=0)
     if not shared.any():

@@ -1,10 +1,9 @@
-"""What a dataset is like: episodes, returns, lengths, coverage, bounds, and what looks wrong; and how the clients
-of a federation differ.
+"""Summaries of a dataset (episodes, returns, lengths, coverage, bounds, problems) and of a federation.
 
-`inspect` reckons, `render` draws it in a terminal, `Summary.to_json` is for scripts; for several clients at once
-`inspect_federation`, `render_federation` and `FederationSummary`. Nothing is read from a file here. A problem is
-something training can live with but a person should look at; what training cannot live with is an error of the
-reader or of `fova.data.transitions.check`.
+`inspect` computes a summary, `render` prints it in a terminal, and `Summary.to_json` is for scripts. For several
+clients at once there are `inspect_federation`, `render_federation` and `FederationSummary`. No file is read here. A
+problem is something that training tolerates but a person should look at. If training cannot tolerate it, the reader
+or `fova.data.transitions.check` raises an error.
 """
 
 import json
@@ -23,16 +22,16 @@ from fova.data.sources import Source
 from fova.data.transitions import Transitions
 
 BINS = 10  # of a histogram
-RANGE_CELLS = 20  # into which the range of an action column is cut to see how much of it is tried
-ENOUGH_FOR_CORRELATIONS = 100_000  # steps; of more, evenly spaced ones are taken
+RANGE_CELLS = 20  # cells of an action column's range, to measure how much of it is used
+ENOUGH_FOR_CORRELATIONS = 100_000  # steps; larger datasets are subsampled at even spacing
 BAR = 30  # characters of the longest bar
-ALIKE = 0.1  # a difference (0 .. 1) up to which clients are called alike
-SHOWN = 30  # columns of observations or actions in the terminal; the JSON holds all of them
+ALIKE = 0.1  # clients are called alike up to this difference (0 .. 1)
+SHOWN = 30  # columns of observations or actions shown in the terminal; the JSON holds all of them
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A list of numbers in six."""
+    """Statistics of a list of numbers."""
 
     mean: float
     std: float
@@ -44,7 +43,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Column:
-    """One number of the observation or the action, over all steps."""
+    """Statistics of one column of the observations or actions, over all steps."""
 
     mean: float
     std: float
@@ -54,7 +53,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything `render` shows; every field is plain, so that it can be written as JSON."""
+    """Everything `render` shows. All fields are plain values, so that they can be written as JSON."""
 
     name: str
     format: str
@@ -66,14 +65,14 @@ class Summary:
     return_counts: list[int]  # [bins]
     lengths: Spread
     ended: int  # episodes in which the task ended
-    broke_off: int  # episodes that ran out of time or of record
+    broke_off: int  # episodes that ended at a time limit or at the end of the record
     rewards: Spread
     observations: list[Column]
     actions: list[Column]
     action_low: list[float] | None  # as declared in the file
     action_high: list[float] | None
-    observation_directions: float  # along how many directions the observations vary (1 .. columns)
-    action_coverage: list[float]  # per column: share of its range in which there are actions
+    observation_directions: float  # number of directions along which the observations vary (1 .. columns)
+    action_coverage: list[float]  # per column: share of its range that the actions use
     notes: list[str]
     problems: list[str]
 
@@ -82,10 +81,10 @@ class Summary:
 
 
 def inspect(source: Source) -> Summary:
-    """Reckon what there is to know about a dataset."""
+    """Compute the summary of a dataset."""
     data = source.transitions
     returns = data.episode_returns()
-    alike = np.ptp(returns) <= 1e-9 * np.abs(returns).max()  # too close to be told apart in bins
+    alike = np.ptp(returns) <= 1e-9 * np.abs(returns).max()  # too close for separate bins
     counts, edges = np.histogram(returns, bins=1 if alike else BINS)
     ended = int(data.terminals.sum())
     low, high = _range(source)
@@ -113,7 +112,7 @@ def inspect(source: Source) -> Summary:
     )
 
 
-# --- Reckoning ---------------------------------------------------------------------------------------------
+# --- Statistics --------------------------------------------------------------------------------------------
 
 
 def _spread(values: ArrayLike) -> Spread:
@@ -135,8 +134,10 @@ def _columns(values: NDArray[np.float32]) -> list[Column]:
 
 
 def _directions(observations: NDArray[np.float32]) -> float:
-    """The participation ratio of the correlations, (sum of eigenvalues)^2 / sum of squared eigenvalues: all
-    columns in step give 1, columns that vary independently and alike give their number."""
+    """The participation ratio of the correlations, (sum of eigenvalues)^2 / sum of squared eigenvalues.
+
+    It is 1 if all columns vary in step, and the number of columns if they vary independently.
+    """
     every = 1 + len(observations) // ENOUGH_FOR_CORRELATIONS
     numbers = observations[::every].astype(np.float64)
     moving = numbers[:, np.ptp(numbers, axis=0) > 0]
@@ -147,7 +148,7 @@ def _directions(observations: NDArray[np.float32]) -> float:
 
 
 def _range(source: Source) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The declared range of the actions or, without one, the range they take."""
+    """The declared range of the actions, or the range of their values if none is declared."""
     actions = source.transitions.actions
     low = actions.min(axis=0) if source.action_low is None else source.action_low
     high = actions.max(axis=0) if source.action_high is None else source.action_high
@@ -160,7 +161,7 @@ def _coverage(actions: NDArray[np.float32], low: NDArray[np.float32], high: NDAr
     return [len(np.unique(column)) / RANGE_CELLS for column in cells.T]
 
 
-# --- What looks wrong --------------------------------------------------------------------------------------
+# --- Problems ----------------------------------------------------------------------------------------------
 
 
 def _problems(source: Source) -> Iterator[str]:
@@ -199,8 +200,11 @@ def _action_problems(source: Source) -> Iterator[str]:
 
 
 def _distinct(data: Transitions) -> int:
-    """How many steps differ from all others. Sorting whole rows is slow, so only those are compared that share
-    a fingerprint: their numbers' bits, weighted and summed."""
+    """Number of distinct steps.
+
+    Sorting whole rows is slow, so only rows with the same fingerprint are compared. A fingerprint is a weighted sum
+    of the bits of a row's numbers.
+    """
     rows = np.column_stack([data.observations, data.actions, data.rewards, data.next_observations])
     weights = np.random.default_rng(0).integers(2**63, size=rows.shape[1], dtype=np.uint64)
     fingerprints = rows.view(np.uint32).astype(np.uint64) @ weights
@@ -209,11 +213,11 @@ def _distinct(data: Transitions) -> int:
     return int((counts == 1).sum()) + len(np.unique(shared, axis=0))
 
 
-# --- Drawing -----------------------------------------------------------------------------------------------
+# --- Output in the terminal --------------------------------------------------------------------------------
 
 
 def render(summary: Summary, console: Console) -> None:
-    """Draw a summary in the terminal."""
+    """Print a summary in the terminal."""
     console.print(f"[bold]{escape(summary.name)}[/bold]  ({summary.format})")
     console.print(
         f"{counted(summary.steps, 'step')} in {counted(summary.episodes, 'episode')}: "
@@ -248,7 +252,7 @@ def _spreads(summary: Summary) -> Grid:
 
 
 def _histogram(summary: Summary, console: Console) -> None:
-    """Returns as bars, one per line, with the episodes in each."""
+    """Print the returns as bars, one per line, with the number of episodes in each."""
     block = "█" if console.encoding.lower().startswith("utf") else "#"
     console.print("Returns")
     most = max(summary.return_counts)
@@ -284,7 +288,7 @@ def _number(value: float) -> str:
 
 @dataclass(frozen=True)
 class FederationSummary:
-    """How the clients of a federation stand to one another, and what that means for training."""
+    """How the clients of a federation differ, and what that means for training."""
 
     clients: dict[str, Standing]
     meaning: str
@@ -294,13 +298,13 @@ class FederationSummary:
 
 
 def inspect_federation(clients: Mapping[str, Transitions]) -> FederationSummary:
-    """Reckon how clients differ, from what each may tell about its data (see `fova.data.heterogeneity`)."""
+    """Compare clients by the statistics that each may share (see `fova.data.heterogeneity`)."""
     found = standings(clients)
     return FederationSummary(found, meaning(found))
 
 
 def meaning(clients: Mapping[str, Standing]) -> str:
-    """What the differences mean for training, in one sentence of plain words."""
+    """What the differences mean for training, in one plain sentence."""
     states, actions = (_mean_known(getattr(c, name) for c in clients.values()) for name in ("states", "actions"))
     if len(clients) == 1:
         return "There is one client only, so nobody to compare it with."
@@ -323,7 +327,10 @@ def meaning(clients: Mapping[str, Standing]) -> str:
 
 
 def _quality(clients: Mapping[str, Standing]) -> str:
-    """Whether differing actions go with differing success: a gap between clients wider than within them."""
+    """Whether different actions go with different success, in words.
+
+    Success differs if the gap between clients is wider than the mean spread within them.
+    """
     best, worst = (pick(clients, key=lambda name: clients[name].mean_return) for pick in (max, min))
     most, least = (clients[name].mean_return for name in (best, worst))
     if most - least > np.mean([client.return_spread for client in clients.values()]):
@@ -340,7 +347,7 @@ def _mean_known(values: Iterator[float | None]) -> float | None:
 
 
 def render_federation(summary: FederationSummary, console: Console) -> None:
-    """Draw the clients of a federation beside one another."""
+    """Print the clients of a federation side by side."""
     grid = Grid(box=None, pad_edge=False)
     grid.add_column("client", no_wrap=True)
     for heading in ("rows", "return", "spread", "covers", "alone in", "other states", "other actions"):

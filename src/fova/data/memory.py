@@ -1,6 +1,6 @@
-"""Does what a file declares fit into this machine's memory? Asked before a single number is read.
+"""Check whether the data that a file declares fits into this machine's memory, before any number is read.
 
-A compressed file may be tiny and hold far more than fits. Sizes come from headers.
+A small compressed file can hold more data than fits. Sizes come from headers.
 """
 
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fova.data.fields import fault
 
-# While data is loaded there are at least three copies in single precision: the checked columns, the episodes that
-# are cut from them, and the transitions. Inspecting and training take at least as much again.
+# Loading holds at least three copies in single precision: the checked columns, the episodes cut from them, and the
+# transitions. Inspection and training need at least as much again.
 WORKING_BYTES = 3 * 4
 AGAIN = 2
 MEMINFO = Path("/proc/meminfo")
@@ -17,7 +17,7 @@ LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.
 
 
 def refuse_too_large(file: str | Path, stored_bytes: int, numbers: int) -> None:
-    """Refuse data of so many bytes, once decompressed, and so many numbers, if there is no room for it."""
+    """Refuse data that does not fit into memory, given its decompressed bytes and its count of numbers."""
     needed, free = AGAIN * (stored_bytes + WORKING_BYTES * numbers), available()
     if free is not None and needed > free:
         size = f"{_gigabytes(needed)} of memory, but {_gigabytes(free)} are available"
@@ -25,7 +25,7 @@ def refuse_too_large(file: str | Path, stored_bytes: int, numbers: int) -> None:
 
 
 def available() -> int | None:
-    """The bytes that a process may still take, or None where the system does not say."""
+    """The bytes that a process may still allocate, or None if the system does not report them."""
     known = [size for size in (_free(), *map(_limit, LIMITS)) if size is not None]
     return min(known, default=None)
 

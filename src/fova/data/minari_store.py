@@ -1,7 +1,7 @@
-"""Minari datasets on this machine, read and written through `minari`. Needs it: pip install 'fova[minari]'.
+"""Minari datasets on this machine, read and written with `minari` (pip install 'fova[minari]').
 
-A dataset is named by its id (`hopper/expert-v0`, looked up where Minari keeps its datasets) or by its folder. A
-download happens only when it is asked for, and no environment is ever built from a dataset's metadata.
+A dataset is named by its id (`hopper/expert-v0`, looked up in Minari's dataset folder) or by its own folder. It is
+downloaded only on request. No environment is ever built from a dataset's metadata.
 """
 
 import json
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 REMEDY = "It is damaged or was not written by Minari: fetch or write the dataset again."
 TEXTS = ("dataset_id", "minari_version", "data_format", "observation_space", "action_space")
 FORMATS = ("hdf5", "arrow", "parquet")
-NO_DATA = ["_", ".", "metadata.json"]  # beginnings of the names of other files beside an episode's
+NO_DATA = ["_", ".", "metadata.json"]  # name prefixes of files that hold no episode
 ID = re.compile(r"[\w-]+(/[\w-]+)*-v\d+")
 
 
 def looks_like_id(name: str) -> bool:
-    """Whether a name can be a Minari id: words parted by slashes, with a version at the end."""
+    """Whether a name can be a Minari id: words separated by slashes, with a version at the end."""
     return ID.fullmatch(name) is not None
 
 
@@ -51,7 +51,7 @@ def is_dataset(folder: Path) -> bool:
 
 
 def find(dataset_id: str, download: bool = False) -> Path:
-    """The folder of a dataset, fetched from Minari's server if it is not here and `download` is given."""
+    """The folder of a dataset. A missing dataset is fetched from Minari's server if `download` is set."""
     library = _minari()
     folder = library.storage.get_dataset_path(dataset_id)
     if not is_dataset(folder) and download:
@@ -105,14 +105,14 @@ def _minari() -> Any:
 
 
 def _data_folder(folder: Path) -> Path | None:
-    """Minari keeps a dataset's files in `data`; people name that folder or the one above."""
+    """The folder with the dataset's files: the subfolder `data`, or `folder` itself. None if neither has them."""
     return next((f for f in (folder / "data", folder) if (f / "metadata.json").is_file()), None)
 
 
 def _check_metadata(data: Path, folder: Path, library: Any) -> int | None:
-    """Refuse metadata that would lead Minari to build an environment, or to read far more than there is.
+    """Refuse metadata that would make Minari build an environment, or read far more than the files hold.
 
-    Returns the number of rows in the files, final observations included, where their headers say it.
+    Returns the number of rows in the files, final observations included, or None if the headers do not give it.
     """
     with decoding(folder, "metadata.json", REMEDY):
         metadata = json.loads((data / "metadata.json").read_text(encoding="utf-8"))
@@ -144,7 +144,7 @@ def _check_metadata(data: Path, folder: Path, library: Any) -> int | None:
 
 
 def _count_rows(data: Path, kind_of_file: str, episodes: int, folder: Path) -> int:
-    """How many rows the episodes declare, each in a folder of its own. Only headers are read."""
+    """Number of rows that the episodes declare. Each episode has its own folder. Only headers are read."""
     try:
         from pyarrow.dataset import dataset
     except ImportError as error:
@@ -179,7 +179,7 @@ def _check_sizes(file: Path, episodes: int, folder: Path) -> None:
 
 
 def _observation_parts(space: "gymnasium.Space", folder: Path) -> list[str]:
-    """The names of the parts an observation is made of; none if it is one vector."""
+    """The names of the parts of an observation; empty if it is one vector."""
     from gymnasium import spaces
 
     if not _parts(space):
@@ -193,7 +193,7 @@ def _observation_parts(space: "gymnasium.Space", folder: Path) -> list[str]:
 
 
 def _parts(space: "gymnasium.Space") -> Mapping[str, "gymnasium.Space"]:
-    """The spaces that a space is made of, by name."""
+    """The parts of a space by name."""
     from gymnasium import spaces
 
     return space.spaces if isinstance(space, spaces.Dict) else {"observations": space}
@@ -251,10 +251,10 @@ def to_minari(
     metadata: Mapping[str, Any] | None = None,
     env_spec: "gymnasium.envs.registration.EnvSpec | None" = None,
 ) -> Path:
-    """Write a Minari dataset and return its folder; it appears whole or not at all, and never over another.
+    """Write a Minari dataset and return its folder. The write is atomic and never replaces another dataset.
 
-    `metadata` goes into the dataset's metadata.json beside Minari's own (which knows `description`,
-    `algorithm_name`, `code_permalink`, and sets of names as `author` and `author_email`).
+    `metadata` is added to Minari's own fields in the dataset's metadata.json. Minari knows `description`,
+    `algorithm_name`, `code_permalink`, and the sets of names `author` and `author_email`.
     """
     library = _minari()
     if not looks_like_id(dataset_id):

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from fova.data.transitions import Floats
 
-# A column whose spread is a smaller share of its size than this is taken for one that never changes: so little is
-# what rounding leaves in single precision.
+# A column counts as constant if its standard deviation is a smaller share of its root mean square than this.
+# Rounding in single precision alone causes about this much variation.
 LEAST_VARIATION = 1e-6
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What a client sends, in double precision."""
+    """The sums that a client sends, in double precision."""
 
     count: int
     total: NDArray[np.float64]
@@ -28,9 +28,9 @@ class Sums:
 
 @dataclass(frozen=True)
 class Normaliser:
-    """(observation - mean) / std, column by column: unit variance, whatever a column's scale.
+    """(observation - mean) / std for each column, so that every column has unit variance.
 
-    A column that never changes is shifted only: std is 1 there.
+    A constant column is only shifted: its std is 1.
     """
 
     mean: Floats
@@ -45,13 +45,13 @@ class Normaliser:
 
 
 def client_sums(observations: Floats) -> Sums:
-    """Computed by a client on its own data."""
+    """The sums of a client's observations. The client computes them on its own data."""
     exact = observations.astype(np.float64)
     return Sums(len(exact), exact.sum(axis=0), np.square(exact).sum(axis=0))
 
 
 def combine(sums: Iterable[Sums]) -> Normaliser:
-    """Computed by the server from what the clients sent."""
+    """The normaliser of the pooled data. The server computes it from the clients' sums."""
     sums = list(sums)
     count = sum(s.count for s in sums)
     mean = sum((s.total for s in sums), np.zeros(())) / count

@@ -51,7 +51,7 @@ def read_table(file: Path) -> Table:
 
 
 def _size(archive: zipfile.ZipFile, name: str, file: Path) -> tuple[int, int]:
-    """How many bytes a member takes once decompressed, and how many numbers its header declares."""
+    """The bytes of a member once decompressed, and the count of numbers that its header declares."""
     with decoding(file, name, "Store it as a plain numeric array."):
         member = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
         with archive.open(member) as stream:
@@ -70,9 +70,9 @@ def save_npz(
     action_low: ArrayLike | None = None,
     action_high: ArrayLike | None = None,
 ) -> None:
-    """Write data so that loading it gives the same transitions; the file appears whole or not at all.
+    """Write data so that loading it gives the same transitions. The write is atomic.
 
-    Of a piece that cuts an episode short, the a' of its last row is not kept.
+    If a piece cuts its last episode short, the a' of its last row is not stored.
     """
     rows = data if isinstance(data, Transitions) else from_episodes(data)
     arrays = {
@@ -93,7 +93,7 @@ def save_npz(
 
 
 def _packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """The bytes of an NPZ file; unlike numpy.savez without the time of day, so the same data gives the same."""
+    """The bytes of an NPZ file. It has no timestamps, unlike numpy.savez, so equal data gives equal bytes."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():

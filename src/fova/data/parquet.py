@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REMEDY = "It is damaged or no Parquet file: fetch or write it again."
 NUMBERED = re.compile(r"(observations?|actions?|next_observations?)_(0|[1-9][0-9]{0,5})")
 ALMOST_NUMBERED = re.compile(r"(observations?|actions?|next_observations?)_[+-]?\d+")  # 00, or digits not 0 to 9
-WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes of a value in memory; 8 for all others
+WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes per value in memory; 8 for all other types
 
 
 def read_table(file: Path) -> Table:
@@ -63,7 +63,7 @@ def read_table(file: Path) -> Table:
 
 
 def _content(file: Path, summary: Any, wanted: Sequence[str], episodes: str | None) -> "pyarrow.Table":
-    """The wanted columns. Each different episode name is read once, however many rows it has."""
+    """The wanted columns. Each distinct episode name is read once, even if many rows have it."""
     import pyarrow
 
     parquet = _pyarrow_parquet()
@@ -75,7 +75,7 @@ def _content(file: Path, summary: Any, wanted: Sequence[str], episodes: str | No
 
 
 def _size(summary: Any, wanted: Sequence[str]) -> tuple[int, int]:
-    """How many bytes the wanted columns take once decoded, and how many values they hold."""
+    """The decoded bytes of the wanted columns, and the number of their values."""
     size = values = 0
     for group in map(summary.row_group, range(summary.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
@@ -94,7 +94,7 @@ def _pyarrow_parquet() -> Any:
 
 
 def _vectors(names: Sequence[str], file: Path) -> dict[str, list[str]]:
-    """Columns that belong together: {"observation": ["observation_0", "observation_1", ...]}."""
+    """Numbered columns, grouped: {"observation": ["observation_0", "observation_1", ...]}."""
     numbers: dict[str, set[int]] = {}
     for name in names:
         match = NUMBERED.fullmatch(name)
@@ -125,7 +125,7 @@ def _declared_bounds(metadata: dict[bytes, bytes], file: Path) -> dict[str, list
 
 
 def _column(column: "pyarrow.ChunkedArray", field: str, file: Path, name: str) -> NDArray[Any]:
-    """One column as an array; a column of lists as a matrix."""
+    """One column as an array; a list column as a matrix."""
 
     if field == "episodes":
         return _episodes(column, file, name)
@@ -168,7 +168,7 @@ def _lists(column: "pyarrow.ChunkedArray", file: Path, name: str) -> NDArray[Any
 
 
 def _numbers(column: "pyarrow.ChunkedArray", file: Path, name: str, per_row: int = 1) -> NDArray[Any]:
-    """Values as an array; `per_row` of them belong to each row of the file."""
+    """The values as an array. Each row of the file has `per_row` of them."""
     import pyarrow
 
     _refuse_nulls(column, file, name, per_row)
@@ -179,7 +179,7 @@ def _numbers(column: "pyarrow.ChunkedArray", file: Path, name: str, per_row: int
 
 
 def _refuse_all_but_numbers(kind: "pyarrow.DataType", file: Path, name: str) -> None:
-    """Refuse a column by its type, before it is read."""
+    """Refuse a column that is not numeric. Its type is checked before it is read."""
     from pyarrow import types
 
     each = kind.value_type if _is_list(kind) else kind

@@ -1,13 +1,13 @@
-"""Dealing data to clients: who gets which episodes. Pure functions on transitions; nothing is read or made here.
+"""Deal data to clients by episodes. Pure functions on transitions; no data is read or generated here.
 
     deal(data, 4)                                  by time: four equal pieces, the oldest episodes first
     deal(data, 4, size=5000, shuffle=True, seed=1) four pieces of 5,000 rows, episodes in random order
     by_return(data, 4)                             the worst quarter of the episodes, ..., the best quarter
-    by_dirichlet({"expert": e, "random": r}, 4)    each client its own mixture of qualities
+    by_dirichlet({"expert": e, "random": r}, 4)    a different mixture of qualities for each client
     qualities_of("2-expert-2-random")              the paper's federations by name
 
-Clients never share a row unless asked to. A piece starts where an episode starts; where an exact size is asked for,
-its last episode is cut short, and the rest of that episode goes to nobody.
+Clients share no row unless `overlap` is set. A piece starts at the start of an episode. If an exact size is given,
+the last episode of a piece is cut short, and the rest of that episode is not used.
 """
 
 import re
@@ -23,7 +23,7 @@ from fova.errors import FovaError, unknown
 
 Numbers = NDArray[np.int64]
 
-# Who takes part in the paper's experiments: name -> the quality of each client's data.
+# The federations of the paper's experiments: name -> the quality of each client's data.
 NAMED: dict[str, tuple[str, ...]] = {
     "2-expert-2-medium": ("expert", "expert", "medium", "medium"),
     "2-expert-2-random": ("expert", "expert", "random", "random"),
@@ -40,7 +40,7 @@ COUNTED = re.compile(r"(\d+)-([a-z]+(?:-[a-z]+)*?)(?=-\d|$)-?")
 
 
 def qualities_of(name: str) -> tuple[str, ...]:
-    """The quality of each client in a federation named by numbers and qualities: `2-expert-2-random`."""
+    """The quality of each client in a federation named by counts and qualities: `2-expert-2-random`."""
     parts = COUNTED.findall(name)
     spelled = "-".join(f"{count}-{quality}" for count, quality in parts)
     if not parts or spelled != name or any(int(count) < 1 for count, _ in parts):
@@ -59,10 +59,10 @@ def deal(
     seed: int = 0,
     overlap: bool = False,
 ) -> list[Transitions]:
-    """Pieces of whole episodes, one per client: equal ones, or of exactly the given sizes.
+    """One piece of data per client: whole episodes of about equal rows, or exactly the given sizes.
 
-    Episodes go out in the order they were logged or, with `shuffle`, in a random one. With `overlap` every client
-    is dealt from the whole dataset, each in a random order of its own, so that clients may share episodes.
+    Episodes are dealt in the order of the log, or in random order with `shuffle`. With `overlap` every client is
+    dealt from the whole dataset in its own random order, so clients may share episodes.
     """
     _at_least_one(clients)
     rng = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ def deal(
     for number, wanted in enumerate(sizes):
         assert wanted is not None
         ends = np.cumsum(data.episode_lengths()[order])
-        used = int(np.searchsorted(ends, wanted)) + 1  # episodes that hold so many rows
+        used = int(np.searchsorted(ends, wanted)) + 1  # episodes needed for this many rows
         if used > len(order):
             raise FovaError(
                 f"Client {number + 1} of {clients} wants {wanted:,} rows, but of {len(data):,} only "
@@ -88,7 +88,7 @@ def deal(
 
 
 def by_return(data: Transitions, clients: int) -> list[Transitions]:
-    """Clients of rising quality: the episodes ranked by return, cut into shares of about equal rows."""
+    """Clients of rising quality: episodes ranked by return and cut into shares of about equal rows."""
     _at_least_one(clients)
     order = np.argsort(data.episode_returns(), kind="stable")
     return [_take(data, np.sort(share)) for share in _even_shares(data, order, clients)]
@@ -97,10 +97,10 @@ def by_return(data: Transitions, clients: int) -> list[Transitions]:
 def by_dirichlet(
     qualities: Mapping[str, Transitions], clients: int, concentration: float = 0.5, seed: int = 0
 ) -> list[Transitions]:
-    """Each client its own mixture: every quality is shared out by proportions drawn from a Dirichlet distribution.
+    """A random mixture of qualities for each client, with proportions from a Dirichlet distribution.
 
-    A small concentration makes clients pure and unequal, a large one makes all alike. All rows are dealt, in whole
-    episodes.
+    Each quality is divided among the clients by its own draw. A small concentration makes clients pure and unequal,
+    a large one makes them alike. All rows are dealt, in whole episodes.
     """
     _at_least_one(clients)
     if not concentration > 0:
@@ -125,7 +125,7 @@ def by_dirichlet(
     return [join(pieces) for pieces in shares]
 
 
-# --- What each client got ---------------------------------------------------------------------------------
+# --- Summary ----------------------------------------------------------------------------------------------
 
 
 def summary(clients: Mapping[str, Transitions]) -> Table:
@@ -148,7 +148,7 @@ def _count(data: Transitions) -> int:
 
 
 def _take(data: Transitions, episodes: Numbers) -> Transitions:
-    """These episodes, in this order."""
+    """The given episodes, in the given order."""
     ends = np.cumsum(data.episode_lengths())
     starts = ends - data.episode_lengths()
     rows = np.concatenate([np.arange(starts[episode], ends[episode]) for episode in episodes])
@@ -156,14 +156,15 @@ def _take(data: Transitions, episodes: Numbers) -> Transitions:
 
 
 def _even_shares(data: Transitions, order: Numbers, clients: int) -> list[Numbers]:
-    """Cut an order of episodes where the rows are nearest to even."""
+    """Cut a sequence of episodes into one share per client, with rows as even as possible."""
     if len(order) < clients:
         raise FovaError(
             f"{clients} clients cannot share {len(order)} episodes: each needs one at least. Ask for fewer clients."
         )
     middles = np.cumsum(data.episode_lengths()[order]) - data.episode_lengths()[order] / 2
     owners = np.minimum((middles * clients / len(data)).astype(np.int64), clients - 1)
-    # Long episodes can leave a client without any: each cut must leave one for everybody before and after it.
+    # Long episodes can leave a client without any. Each cut must leave one episode for every client before and
+    # after it.
     cuts = np.searchsorted(owners, np.arange(1, clients))
     for number in range(clients - 1):
         cuts[number] = max(cuts[number], (cuts[number - 1] if number else 0) + 1)

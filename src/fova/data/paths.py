@@ -1,7 +1,7 @@
-"""From a name that a person gave to a path that may be opened.
+"""Turn a name given by a user into a path that is safe to open.
 
-Names that cannot be printed or recorded are refused here, and so is everything that is not a regular file: opening
-a named pipe waits for a writer that never comes. Nothing is opened here.
+Names that cannot be printed or recorded are refused. So are paths that are not regular files: opening a named pipe
+would wait for a writer that never comes. Nothing is opened here.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from fova.data.fields import decoding, fault
 
 RENAME = "Rename it (mv OLD NEW), for instance in plain letters."
-LONGEST, LONGEST_PART = 4096, 255  # of a path and of a part of it, on the systems in use
+LONGEST, LONGEST_PART = 4096, 255  # of a path and of one part of it, on common systems
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -23,7 +23,7 @@ KINDS = {
 
 
 def as_path(name: str | Path) -> Path:
-    """The path that a name stands for, with `~` replaced by the home folder."""
+    """The path for a name, with `~` replaced by the home folder."""
     text = str(name)
     if not text:
         raise fault("''", "", "is an empty name. Name a file, a folder or a Minari dataset.")
@@ -43,14 +43,14 @@ def as_path(name: str | Path) -> Path:
 def refuse_unprintable(name: str | Path) -> None:
     """Refuse a name that cannot be printed or written into a run's records."""
     kinds = {unicodedata.category(character) for character in str(name)}
-    if "Cs" in kinds:  # how Python keeps a byte that is not UTF-8
+    if "Cs" in kinds:  # Python's code for a byte that is not UTF-8
         raise fault(name, "", f"the name is not valid UTF-8. {RENAME}")
     if "Cc" in kinds:
         raise fault(name, "", f"there are control characters in the name. {RENAME}")
 
 
 def refuse_special(file: Path) -> None:
-    """Refuse what is no regular file, before anybody opens it."""
+    """Refuse a path that is not a regular file, before it is opened."""
     refuse_unprintable(file)
     with decoding(file, "", "Check that the file, or the file that it links to, is there."):
         mode = file.stat().st_mode

@@ -1,7 +1,7 @@
-"""A table of logged steps, one per row: the shape into which every reader brings what it found.
+"""A table of logged steps, one per row: the common result of all readers.
 
-A reader names the columns; here they are checked, put in order and joined. Any decision on the way that a
-person should know of is said in a note. No file is opened here.
+A reader names the columns. This module checks, sorts and joins them. A note reports every decision that a user
+should know about. No file is opened here.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ from fova.data.transitions import Floats
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 
-# What each field may be called in a file. The first name is the one we write.
+# Accepted names of each field in a file. fova writes the first one.
 SPELLINGS: dict[str, tuple[str, ...]] = {
     "rewards": ("rewards", "reward"),
     "observations": ("observations", "observation"),
@@ -60,13 +60,13 @@ CHECKS: dict[str, Callable[[Any, str | Path, str], NDArray[Any]]] = {
 
 @dataclass(frozen=True)
 class Table:
-    """Logged steps in their order, checked field by field."""
+    """Logged steps in order, checked field by field."""
 
     observations: Floats  # [rows, observation]
     actions: Floats  # [rows, action]
     rewards: Floats  # [rows]
     terminals: Flags  # [rows] the task ended with this step
-    timeouts: Flags | None  # [rows] the episode broke off after this step; None if the file does not say
+    timeouts: Flags | None  # [rows] the episode was cut off after this step; None if the file does not say
     next_observations: Floats | None  # [rows, observation]
     action_low: Floats | None = None  # [action], as declared in the file
     action_high: Floats | None = None
@@ -76,11 +76,11 @@ class Table:
         return len(self.rewards)
 
     def noting(self, notes: Iterable[str]) -> "Table":
-        """The same table with more said about it."""
+        """The same table with more notes."""
         return replace(self, notes=(*self.notes, *notes))
 
     def __getitem__(self, rows: NDArray[Any]) -> "Table":
-        """The rows that a mask keeps, or all of them in another order."""
+        """The rows that a mask selects, or all rows in another order."""
         columns = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
         chosen = {name: getattr(self, name) for name in columns if getattr(self, name) is not None}
         return replace(self, **{name: values[rows] for name, values in chosen.items()})
@@ -90,7 +90,7 @@ class Table:
 
 
 def spelled(names: Iterable[str], file: str | Path) -> dict[str, str]:
-    """Which of the names in a file is which field: {field: its name in the file}."""
+    """The name in the file of each field: {field: name}."""
     there = set(names)
     found: dict[str, str] = {}
     for field, spellings in SPELLINGS.items():
@@ -108,7 +108,7 @@ def spelled(names: Iterable[str], file: str | Path) -> dict[str, str]:
 
 
 def unused(names: Iterable[str], found: Mapping[str, str]) -> tuple[str, ...]:
-    """A note that lists what was not read, so that a misspelt name does not go unseen."""
+    """A note that lists the names that were not read, so that users see a misspelt name."""
     rest = sorted(set(names) - set(found.values()))
     if not rest:
         return ()
@@ -128,7 +128,7 @@ def _remedy(field: str, there: set[str]) -> str:
 
 
 def table(columns: Mapping[str, Any], found: Mapping[str, str], file: str | Path) -> Table:
-    """Check the columns {field: values}, complaining in the file's own names, and lay them out as a table."""
+    """Check the columns {field: values} and return them as a table. Errors use the names in the file."""
     name = {field: found.get(field, field) for field in SPELLINGS}
     read = {field: CHECKS[field](columns[field], file, name[field]) for field in CHECKS if field in columns}
     if "next_observations" not in read and len(read["observations"]) == len(read["rewards"]) + 1:
@@ -155,7 +155,7 @@ def table(columns: Mapping[str, Any], found: Mapping[str, str], file: str | Path
 
 
 def _split_final_observation(read: dict[str, Any], name: Mapping[str, str], file: str | Path) -> None:
-    """One observation more than steps is the layout of a single episode, its final observation included."""
+    """Split off the final observation if there is one more than steps, as in a single episode."""
     for field in ("terminals", "timeouts"):
         inner = np.flatnonzero(read.get(field, np.zeros(0))[:-1])
         if len(inner):
@@ -181,9 +181,9 @@ def _same_columns(read: Mapping[str, Any], name: Mapping[str, str], file: str | 
 def _in_order(
     rows: Table, episodes: Numbers | None, steps: Numbers | None, name: Mapping[str, str], file: str | Path
 ) -> Table:
-    """Put rows in the order of their episode and step numbers, and break where either does not go on."""
+    """Sort rows by episode and step number, and break episodes where either number does not continue."""
     if episodes is not None:
-        keys = (episodes,) if steps is None else (steps, episodes)  # lexsort takes the first key last
+        keys = (episodes,) if steps is None else (steps, episodes)  # the last key of lexsort is the primary one
         order = np.lexsort(keys)
         if (np.diff(order) != 1).any():
             by = name["episodes"] if steps is None else f"{name['episodes']} and {name['steps']}"
@@ -206,7 +206,7 @@ def _in_order(
 
 
 def _gaps(steps: Numbers, breaks: Flags, name: str, file: str | Path) -> Flags:
-    """Where a step within an episode is not followed by the next one."""
+    """[rows - 1] True where a step within an episode is not followed by the next step number."""
     twice = np.flatnonzero(~breaks & (np.diff(steps) == 0))
     if len(twice):
         problem = f"step {steps[twice[0]]} occurs twice in one episode"
@@ -215,7 +215,7 @@ def _gaps(steps: Numbers, breaks: Flags, name: str, file: str | Path) -> Flags:
 
 
 def _inner_endings(rows: Table, breaks: Flags, name: Mapping[str, str]) -> list[str]:
-    """A note on endings that are marked within an episode."""
+    """Notes on endings that are marked within an episode."""
     notes = []
     for field, flags_of in (("terminals", rows.terminals), ("timeouts", rows.timeouts)):
         inner = 0 if flags_of is None else int((flags_of[:-1] & ~breaks).sum())
@@ -228,9 +228,10 @@ def _inner_endings(rows: Table, breaks: Flags, name: Mapping[str, str]) -> list[
 
 
 def _odd_restarts(steps: Numbers, name: str, file: str | Path) -> list[str]:
-    """Where step numbers alone mark the episodes: refuse a number twice, note where they start in the middle.
+    """Notes on step numbers that start in the middle, if step numbers alone mark the episodes.
 
-    An episode starts with the lowest number there is, so this one may follow itself: an episode of one step.
+    A repeated number is refused. The lowest number may repeat, because an episode starts with it: it is then an
+    episode of one step.
     """
     restarts = (np.diff(steps) != 1) & (steps[1:] != steps.min())
     twice = np.flatnonzero(restarts & (np.diff(steps) == 0))
@@ -252,7 +253,7 @@ def _odd_restarts(steps: Numbers, name: str, file: str | Path) -> list[str]:
 
 
 def joined(tables: Sequence[Table], files: Sequence[str | Path]) -> Table:
-    """Tables laid end to end. No episode goes on from one file into the next."""
+    """Tables laid end to end. No episode continues from one file into the next."""
     first = tables[0]
     for each, file in zip(tables, files):
         for field in ("observations", "actions"):

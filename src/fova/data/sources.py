@@ -1,10 +1,10 @@
-"""Where a client's data comes from: one name in, checked transitions out.
+"""Load a client's data: a name in, checked transitions out.
 
     load("logs/ward-3.npz")        a file, by its ending: .npz, .hdf5 or .h5 (D4RL's layout), .parquet
     load("logs/ward-3")            a folder of such files, one per episode, or a Minari dataset's folder
     load("hopper/expert-v0")       a Minari dataset by its id
-Every format is read as a table of steps and then takes one path: cut into episodes, laid out as transitions.
-Actions are not rescaled. Nothing is fetched from a network unless it is asked for.
+Every format is read as a table of steps, cut into episodes and laid out as transitions. Actions are not rescaled.
+Nothing is downloaded unless this is requested.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Table]]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """What was read, and what a person should know about it."""
+    """A loaded dataset, with notes for the user."""
 
     name: str  # the file or dataset as it was given
     format: str
@@ -41,9 +41,9 @@ class Source:
 
 
 def load(name: str | Path, download: bool = False) -> Source:
-    """Read a dataset in any format we know. Whatever is wrong with it comes as one FovaError.
+    """Load a dataset in any supported format. Every problem with it is raised as a FovaError.
 
-    `download` allows a Minari dataset that is not on this machine to be fetched.
+    `download` allows fetching a Minari dataset that is not on this machine.
     """
     kind, read = _reader(str(name), download)
     try:
@@ -56,7 +56,7 @@ def load(name: str | Path, download: bool = False) -> Source:
 
 
 def _reader(name: str, download: bool) -> tuple[str, Callable[[], Table]]:
-    """The format of what a name stands for, and how to read it."""
+    """The format of the dataset that a name stands for, and a function that reads it."""
     path = as_path(name)
     with decoding(name, "", "Check the spelling of the path."):
         is_folder, is_there = path.is_dir(), path.exists()

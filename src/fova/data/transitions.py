@@ -1,12 +1,13 @@
 """A client's data as arrays: episodes in, transitions out.
 
-A transition is (s, a, r, s', a', terminal, has_next_action). Two endings are told apart:
-- terminal: the task itself ended, so nothing follows and the bootstrap is cut;
-- truncated: time or the record ran out. The task goes on, so the bootstrap does too, but the data holds no a'.
-`has_next_action` is 0 in the last row of every episode; a' is never borrowed from the next one. (A piece cut
-out of an episode keeps the true a' of its last row.)
+A transition is (s, a, r, s', a', terminal, has_next_action). An episode ends in one of two ways:
+- terminal: the task itself ended. Nothing follows, so no value is bootstrapped.
+- truncated: the time limit or the end of the record was reached. The task goes on, so the value is bootstrapped,
+  but the data holds no a'.
+`has_next_action` is 0 in the last row of every episode. a' is never taken from the next episode. A piece cut out of
+an episode keeps the true a' of its last row.
 
-No file, network or algorithm is touched here.
+This module accesses no files and no network, and imports no algorithm.
 """
 
 import hashlib
@@ -19,12 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 from fova.errors import FovaError
 
 Floats = NDArray[np.float32]
-TOLERANCE = 1e-4  # how far an action may pass its bound by rounding
+TOLERANCE = 1e-4  # how far an action may exceed its bound because of rounding
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One uninterrupted stretch of decisions; `observations` holds one row more than `actions`."""
+    """One uninterrupted sequence of steps; `observations` holds one row more than `actions`."""
 
     observations: Floats  # [steps + 1, observation]
     actions: Floats  # [steps, action]
@@ -52,7 +53,7 @@ class Transitions:
         return len(self.rewards)
 
     def __getitem__(self, rows: slice) -> "Transitions":
-        """A contiguous piece. Its last row ends an episode by truncation if the piece cuts one short."""
+        """A contiguous piece. If it cuts an episode short, its last row ends that episode by truncation."""
         if not isinstance(rows, slice) or rows.step not in (None, 1):
             raise TypeError(f"Transitions are cut into contiguous pieces, as in data[10:20]; got data[{rows!r}].")
         piece = Transitions(**{f.name: getattr(self, f.name)[rows].copy() for f in fields(self)})
@@ -61,14 +62,17 @@ class Transitions:
         return piece
 
     def episode_returns(self) -> NDArray[np.float64]:
-        """The undiscounted return of each episode (for a piece: of what the piece holds of it)."""
+        """The undiscounted return of each episode. In a piece, only the rows of the piece count."""
         if not len(self):
             return np.zeros(0)
         return np.add.reduceat(self.rewards.astype(np.float64), self._episode_starts())
 
     def whole_episode_returns(self) -> NDArray[np.float64]:
-        """The returns without that of a last episode which the piece cuts short, unless there is no other: it says
-        little about the behaviour."""
+        """The returns of whole episodes.
+
+        A last episode that the piece cuts short is left out, because its return says little about the behaviour. It
+        is kept if it is the only episode.
+        """
         returns = self.episode_returns()
         return returns[:-1] if len(returns) > 1 and self.has_next_action[-1] > 0 else returns
 
@@ -77,7 +81,7 @@ class Transitions:
         return np.diff(np.append(self._episode_starts(), len(self)))
 
     def episodes(self) -> list[Episode]:
-        """The episodes these rows were laid out from: `from_episodes(data.episodes())` gives `data` again."""
+        """The episodes of these rows. `from_episodes(data.episodes())` gives `data` again."""
         return [
             Episode(
                 observations=np.concatenate([self.observations[rows], self.next_observations[rows][-1:]]),
@@ -89,7 +93,7 @@ class Transitions:
         ]
 
     def digest(self) -> str:
-        """A fingerprint: equal for equal data, different for data that differs anywhere."""
+        """A hash of the data: equal for equal data, different if the data differs anywhere."""
         found = hashlib.sha256()
         for field in fields(self):
             values = getattr(self, field.name)
@@ -102,7 +106,7 @@ class Transitions:
 
 
 def from_episodes(episodes: Iterable[Episode]) -> Transitions:
-    """Lay episodes end to end as transitions. Nothing crosses from one episode into the next."""
+    """Lay episodes end to end as transitions. No transition crosses from one episode into the next."""
     episodes = [episode for episode in episodes if len(episode)]
     if not episodes:
         raise FovaError("There is no data: not one episode with at least one step.")
@@ -127,7 +131,7 @@ def from_episodes(episodes: Iterable[Episode]) -> Transitions:
 
 
 def join(pieces: Sequence[Transitions]) -> Transitions:
-    """Several pieces of data as one."""
+    """Concatenate several pieces of data."""
     if not pieces:
         raise FovaError("There is no data to join: not one piece was given.")
     for number, piece in enumerate(pieces):
@@ -171,9 +175,9 @@ def check(
     observation_size: int | None = None,
     action_size: int | None = None,
 ) -> None:
-    """Raise one error that names client, field, row and remedy for everything wrong with a client's data."""
+    """Raise one error that lists every problem of a client's data, with client, field, row and remedy."""
     problems = list(_shape_problems(data, observation_size, action_size))
-    if not problems:  # the rest reads rows, which only makes sense once the shapes agree
+    if not problems:  # the checks of values need matching shapes
         problems = list(_value_problems(data, np.asarray(action_low), np.asarray(action_high)))
     if problems:
         raise FovaError(
@@ -241,7 +245,7 @@ def _bound_problems(data: Transitions, low: NDArray, high: NDArray) -> Iterable[
             return
     for name in ("actions", "next_actions"):
         values = getattr(data, name)
-        excess = np.maximum(low - values, values - high)  # NaN where the action is: reported already
+        excess = np.maximum(low - values, values - high)  # NaN where the action is NaN, which is already reported
         outside = (excess > TOLERANCE).any(axis=1)
         if name == "next_actions":
             outside &= data.has_next_action > 0
@@ -254,4 +258,4 @@ def _bound_problems(data: Transitions, low: NDArray, high: NDArray) -> Iterable[
                 f"[{lowest:g}, {highest:g}] ({int(outside.sum())} such rows). "
                 "Declare the true bounds (--action-low, --action-high) or rescale the actions."
             )
-            return  # next actions are the same numbers, a row earlier
+            return  # next actions repeat the actions, one row earlier
