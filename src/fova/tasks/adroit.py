@@ -1,8 +1,8 @@
-"""Four chores for a robot hand: pen, door, hammer and relocate, from Gymnasium-Robotics.
+"""Four tasks for a robot hand: pen, door, hammer and relocate, from Gymnasium-Robotics.
 
-An optional part: pip install 'fova[adroit]'. The tasks are listed without it; it is asked for when one is made.
-fova makes random data for them. For expert data give the files you have, as clients. `docs/tasks.md` says how the
-rewards and time limits differ from those of D4RL.
+Gymnasium-Robotics is optional: pip install 'fova[adroit]'. The tasks are listed without it; it is needed to make an
+environment. fova generates random data for these tasks. For expert data, give your own files as clients.
+`docs/tasks.md` describes how the rewards and time limits differ from those of D4RL.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdroitTask(SimulatedTask):
-    """One chore."""
+    """One task of the robot hand."""
 
     source: ClassVar[str] = "Environment: Gymnasium-Robotics. Time limits and reference scores: D4RL."
 
@@ -51,5 +51,5 @@ ADROIT_TASKS = {
 
 
 def tasks() -> Iterator[registry.Task]:
-    """The four tasks as the registry knows them."""
+    """The four tasks as registry entries."""
     return (task.task() for task in ADROIT_TASKS.values())

@@ -1,9 +1,9 @@
-"""Training of behaviour policies in a simulator, for tasks whose data fova makes itself.
+"""Training of behaviour policies in a simulator, for tasks whose data fova generates.
 
-The algorithm is soft actor-critic (`soft_actor_critic.py`). Training is a chain of segments. Each segment starts
-fresh episodes from a seed of its own. Between two segments everything that matters is on disk: the learner in one
-file, and the experience of each segment in another. An interrupted run continues from its last whole segment and
-ends with the parameters it would have had.
+The algorithm is soft actor-critic (`soft_actor_critic.py`). Training is a sequence of segments. Each segment starts
+new episodes from its own seed. After each segment the complete state is on disk: the learner in one file, and the
+experience of each segment in another. An interrupted run continues from its last complete segment and ends with the
+same parameters as an uninterrupted run.
 
 `behaviour_policy.py` reads and writes trained policies. `behaviour_levels.py` decides which snapshots of a run
 become the levels of a task.
@@ -88,7 +88,7 @@ class BehaviourConfig:
                 raise FovaError(f"{name} is {value}, but must be a positive multiple of {divisor}.")
 
     def at(self, steps: int) -> "BehaviourConfig":
-        """The config with the step sizes that hold after so many environment steps."""
+        """The config with the learning rates that apply after `steps` environment steps."""
         if self.settle_at is None or steps < self.settle_at:
             return self
         return replace(self, actor_rate=self.actor_rate * self.settled, critic_rate=self.critic_rate * self.settled)
@@ -111,7 +111,7 @@ class BehaviourConfig:
 
 
 class Evaluation(NamedTuple):
-    """What a segment ended with; `steps` environment steps had been taken."""
+    """The evaluation at the end of a segment, after `steps` environment steps in total."""
 
     steps: int
     mean: float
@@ -124,7 +124,7 @@ def train_behaviour(
     directory: Path,
     progress: Callable[[Evaluation], None] = lambda evaluation: None,
 ) -> list[Evaluation]:
-    """Train, or continue training, in `directory`; every segment leaves `actor-STEPS.safetensors` there."""
+    """Train, or continue training, in `directory`. Every segment writes `actor-STEPS.safetensors` there."""
     task = registry.get(task_name)
     directory.mkdir(parents=True, exist_ok=True)
     environments = [task.make() for _ in range(max(config.environments, config.evaluation_episodes))]
@@ -153,7 +153,7 @@ def _run_segment(
     space: Space,
     config: BehaviourConfig,
 ) -> Learner:
-    """One segment from fresh episodes. Its randomness depends on the seed and the index alone."""
+    """Run one segment from new episodes. Its randomness depends only on the seed and the index."""
     rng = np.random.default_rng([config.seed, index, 0])
     key = jax.random.fold_in(jax.random.key(config.seed + 1), index)
     playground, algorithm = Environments(environments, rng), config.algorithm
@@ -200,14 +200,14 @@ def _save_learner(
 
 
 def _named_arrays(learner: Learner) -> dict[str, Any]:
-    """The arrays of a learner by the path to each, such as `.critic.network.net.last.bias`."""
+    """The arrays of a learner by path, such as `.critic.network.net.last.bias`."""
     return {jax.tree_util.keystr(path): array for path, array in jax.tree_util.tree_leaves_with_path(learner)}
 
 
 def _resume(
     directory: Path, task_name: str, config: BehaviourConfig, learner: Learner, experience: Experience
 ) -> tuple[Learner, list[Evaluation]]:
-    """The state after the last whole segment on disk, or the fresh one if there is none."""
+    """The state after the last complete segment on disk, or the initial state if there is none."""
     path = directory / "learner.safetensors"
     if not path.exists():
         return learner, []
@@ -230,7 +230,7 @@ def _resume(
 
 
 def _check_same_run(directory: Path, record: dict[str, Any], task_name: str, config: BehaviourConfig) -> None:
-    """A run's past must stay what it was: the config may differ only in what has not come into play yet."""
+    """Refuse a config that differs from the run's config, except in settings that have not taken effect yet."""
     before = {"task": record["task"], **record["config"]}
     now = {"task": task_name, **json.loads(json.dumps(asdict(config)))}
     steps = record["history"][-1][0]
@@ -239,5 +239,5 @@ def _check_same_run(directory: Path, record: dict[str, Any], task_name: str, con
         still_open |= {"settle_at", "settled"}
     changed = [name for name in now if name not in still_open and now[name] != before.get(name)]
     if changed:
-        told = "; ".join(f"{name} was {before.get(name)!r}, now {now[name]!r}" for name in changed)
-        raise FovaError(f"{directory} holds another run: {told}. Give the same values or another directory.")
+        differences = "; ".join(f"{name} was {before.get(name)!r}, now {now[name]!r}" for name in changed)
+        raise FovaError(f"{directory} holds another run: {differences}. Give the same values or another directory.")

@@ -1,7 +1,7 @@
-"""From a training run to the levels of a task: which snapshots are kept, and what they are measured to reach.
+"""Choose the snapshots of a training run that become the levels of a task, and measure their returns.
 
-Levels are chosen by the evaluations made during training and then measured anew, from the very files that are
-kept and with other seeds, so that a lucky evaluation does not become a claim. Nothing is trained here.
+Levels are chosen by the evaluations made during training. They are then measured again from the stored files, with
+other seeds, so that the reported return does not come from a lucky evaluation. Nothing is trained here.
 """
 
 import importlib.metadata
@@ -25,16 +25,16 @@ EPISODES = 20
 RUNGS = 8
 CANDIDATES = 3
 VERSIONED = ("fova", "gymnasium", "mujoco", "jax", "numpy")
-# Streams of random numbers apart from the evaluations of training, and from each other.
+# Random streams that differ from each other and from those of the evaluations in training.
 CHOICE, MEASUREMENT = 2, 3
 
 
 def choose_levels(history: Sequence[Evaluation], expert_steps: int) -> dict[str, int]:
-    """Level -> steps of its snapshot, once it is known which one is the expert.
+    """Level -> environment steps of its snapshot, given the steps of the expert.
 
-    `medium` is the evaluation nearest to a third of the expert's on the way there. The ladder holds the snapshots
-    up to medium, or a choice of them about evenly spaced in return if they are many: what a replay buffer saw
-    until medium was reached.
+    `medium` is the evaluation up to the expert that is nearest to a third of the expert's return. The ladder holds
+    the snapshots up to medium, or a selection about evenly spaced in return if there are more than `RUNGS`. It
+    represents what a replay buffer has seen until medium is reached.
     """
     means = np.array([evaluation.mean for evaluation in history])
     expert = [evaluation.steps for evaluation in history].index(expert_steps)
@@ -80,7 +80,7 @@ def keep_levels(
 
 
 def _expert_steps(run: Path, history: Sequence[Evaluation], environments: Sequence[Env]) -> int:
-    """The best of the best-evaluated snapshots, compared over more episodes than training had time for."""
+    """The steps of the best snapshot. The best candidates are compared over more episodes than in training."""
     best = sorted(history, key=lambda evaluation: evaluation.mean)[-CANDIDATES:]
 
     def mean_return(steps: int) -> float:

@@ -1,9 +1,8 @@
-"""Behaviour policies: the files that hold them, and those that come with the package.
+"""Behaviour policies: their files, and the policies that come with the package.
 
 A behaviour policy is a `fova.policy.Policy` that takes raw observations and samples actions in [-1, 1]. Its file is
-small: the weights in half precision, and nothing else. The package's own policies are in
-`weights/TASK/LEVEL.safetensors`, and `weights/TASK/policies.json` says how each was made and what return it was
-measured to reach. Training lives in `behaviour.py`; nothing here learns.
+small: it holds only the weights, in half precision. The package's policies are in `weights/TASK/LEVEL.safetensors`.
+`weights/TASK/policies.json` records how each was trained and its measured return. Training is in `behaviour.py`.
 """
 
 import json
@@ -29,7 +28,7 @@ def levels(task_name: str) -> list[str]:
 
 
 def load_behaviour(task_name: str, level: str) -> Policy:
-    """The package's policy of that task and level."""
+    """The package's policy for a task and level."""
     known = levels(task_name)
     if level not in known:
         raise unknown(f"behaviour policy of {task_name}", level, known)
@@ -42,7 +41,7 @@ def load_behaviour(task_name: str, level: str) -> Policy:
 
 
 def behaviour_record(task_name: str, level: str) -> dict[str, Any]:
-    """What is known about a policy: the steps it was trained for and the return it was measured to reach."""
+    """The record of a policy: its training steps and its measured return."""
     policies = _task_record(task_name)["policies"]
     if level not in policies:
         raise unknown(f"behaviour policy of {task_name}", level, policies)
@@ -72,7 +71,7 @@ def _task_record(task_name: str) -> dict[str, Any]:
 
 
 def save_policy(policy: Policy, path: Path) -> None:
-    """Write a behaviour policy in half precision; the file appears whole or not at all."""
+    """Write a behaviour policy in half precision. The write is atomic."""
     tensors = {}
     for i, layer in enumerate(_layer_names(len(policy.weights) // 2)):
         for part in ("weight", "bias"):
@@ -90,7 +89,7 @@ def read_policy(path: Path) -> Policy:
 
 
 def parse_policy(content: bytes, name: str) -> Policy:
-    """A behaviour policy from the bytes of its file; `name` is what an error calls it."""
+    """A behaviour policy from the bytes of its file. Errors refer to the file as `name`."""
     try:
         policy = _policy_of(parse_weights(content))
         insist_on_sound_weights(policy)
@@ -115,5 +114,5 @@ def _policy_of(tensors: dict[str, Floats]) -> Policy:
 
 
 def _layer_names(count: int) -> list[str]:
-    """The names that `Policy` has for layers 0, 1, ... of a file."""
+    """The names that `Policy` uses for layers 0, 1, ... of a file."""
     return [*(f"layers.{i}" for i in range(count - 1)), "last"][:count]

@@ -1,9 +1,9 @@
-"""Datasets made on this machine: once made they are kept, and the next who asks gets the same bytes.
+"""Datasets generated on this machine. They are stored, and later requests return the same bytes.
 
-A dataset is named TASK/QUALITY and has a seed. It is kept as a Minari dataset in fova's cache directory, with what
-made it in its metadata. More rows of the same begin with the rows there were; data made by an older recipe (other
-policies, another simulator) is made anew. Tasks that do not tell their recipe are never kept, and nothing is where
-Minari is not installed or nothing can be written.
+A dataset is named TASK/QUALITY and has a seed. It is stored as a Minari dataset in fova's cache directory, with its
+recipe in the metadata. A longer dataset starts with the rows of the shorter one. Data of an older recipe (other
+policies, another simulator) is generated again. Data is not stored if the task has no recipe, if Minari is not
+installed, or if the directory cannot be written.
 """
 
 import errno
@@ -29,12 +29,12 @@ from fova.machine import runtime
 from fova.tasks import registry
 from fova.tasks.registry import Task
 
-# What the data depends on beside fova itself; Minari is not among them, as it only writes it down.
+# Packages that the data depends on, besides fova. Minari is not one of them, because it only stores the data.
 SIMULATION = ("gymnasium", "mujoco", "numpy")
 
-ATTEMPTS = 10  # to put a dataset in its place while others do the same
+ATTEMPTS = 10  # to move a dataset to its final folder while other processes do the same
 
-Progress = Callable[[int], None]  # told how many rows there are so far
+Progress = Callable[[int], None]  # called with the number of rows so far
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ def made(
     progress: Progress = lambda rows: None,
     tell: Callable[[str], None] = lambda message: None,
 ) -> Transitions:
-    """The first `rows` transitions of a quality: from the store if it has them, else made and kept if possible."""
+    """The first `rows` transitions of a quality, from the store, or generated and stored if possible."""
     if rows < 1:
         raise FovaError(f"{rows} rows of {task.name}/{quality} were asked for, but at least 1 is needed.")
-    there = find(task, quality, seed) if _can_keep(task) else None
-    if there is not None and there.rows >= rows:
-        return sources.load(there.folder).transitions[:rows]
+    stored = find(task, quality, seed) if _can_keep(task) else None
+    if stored is not None and stored.rows >= rows:
+        return sources.load(stored.folder).transitions[:rows]
     episodes = make_episodes(task, quality, rows, seed, progress)
     if _can_keep(task):
         try:
@@ -78,10 +78,13 @@ def made(
 
 
 def ensure(task: Task, quality: str, rows: int, seed: int = 0, progress: Progress = lambda rows: None) -> Kept:
-    """The dataset in the store, made or lengthened first if need be. Of whole episodes: often some rows more."""
-    there = find(task, quality, seed)
-    if there is not None and there.rows >= rows:
-        return there
+    """The dataset in the store. It is generated or extended first if needed.
+
+    It holds whole episodes, so it often has a few more rows than requested.
+    """
+    stored = find(task, quality, seed)
+    if stored is not None and stored.rows >= rows:
+        return stored
     episodes = make_episodes(task, quality, rows, seed, progress)
     try:
         return _keep(episodes, task, quality, seed)
@@ -99,7 +102,7 @@ def _can_keep(task: Task) -> bool:
 def make_episodes(
     task: Task, quality: str, rows: int, seed: int, progress: Progress = lambda rows: None
 ) -> list[Episode]:
-    """Whole episodes with at least so many rows, straight from the simulator."""
+    """Whole episodes with at least `rows` rows, straight from the simulator."""
     episodes, have = [], 0
     for episode in task.episodes(quality, rows, seed):
         episodes.append(episode)
@@ -120,7 +123,7 @@ def parse_name(name: str) -> tuple[Task, str]:
 
 
 def is_name(name: str) -> bool:
-    """Whether a name is TASK/QUALITY of a known task (and not a file's)."""
+    """Whether a name is TASK/QUALITY of a known task, not the name of a file."""
     task_name, slash, quality = name.partition("/")
     return bool(slash) and task_name in registry.names() and quality in registry.get(task_name).qualities
 
@@ -129,18 +132,18 @@ def is_name(name: str) -> bool:
 
 
 def store() -> Path:
-    """Where made datasets are kept."""
+    """The folder of generated datasets."""
     return runtime.cache_directory() / "datasets"
 
 
 def find(task: Task, quality: str, seed: int = 0) -> Kept | None:
-    """The dataset if the store has it and today's recipe would make the same."""
+    """The dataset if the store has it and its recipe equals the current one, else None."""
     kept = _read(store() / _dataset_id(task.name, quality, seed))
     return kept if kept is not None and kept.recipe == _recipe(task, quality) else None
 
 
 def kept() -> list[Kept]:
-    """Everything in the store, also what an older recipe made."""
+    """All datasets in the store, including those of older recipes."""
     folders = sorted(file.parents[1] for file in store().glob("*/*/data/metadata.json"))
     return [dataset for folder in folders if (dataset := _read(folder)) is not None]
 
@@ -174,12 +177,12 @@ def _keep(episodes: list[Episode], task: Task, quality: str, seed: int) -> Kept:
 
 
 def _put(written: Path, final: Path, aside: Path) -> None:
-    """Move a dataset to its place, and what was there aside. Somebody else may be doing the same at this moment."""
+    """Move a dataset to its final folder and the previous one aside. Other processes may do the same meanwhile."""
     final.parent.mkdir(parents=True, exist_ok=True)
     aside.mkdir()
     for attempt in range(ATTEMPTS):
         try:
-            if final.exists():  # shorter, or by an older recipe, or made meanwhile
+            if final.exists():  # shorter, of an older recipe, or written in the meantime
                 final.rename(aside / str(attempt))
             written.rename(final)
             return
@@ -190,9 +193,9 @@ def _put(written: Path, final: Path, aside: Path) -> None:
 
 
 def _read(folder: Path) -> Kept | None:
-    """What the store holds in a folder; None if it is nothing that this version of fova wrote."""
+    """The dataset in a folder of the store, or None if this version of fova did not write it."""
     file = folder / "data" / "metadata.json"
-    if not os.path.isfile(file):  # also where one may not look
+    if not os.path.isfile(file):  # also without permission to look
         return None
     with decoding(file, "", f"Delete {folder}; it is made anew when it is needed."):
         metadata = json.loads(file.read_text(encoding="utf-8"))
@@ -204,15 +207,15 @@ def _dataset_id(task_name: str, quality: str, seed: int) -> str:
 
 
 def _recipe(task: Task, quality: str) -> dict[str, Any]:
-    """As it comes back from a file, so that it can be compared with one."""
-    told = dict(task.recipe(quality)) if task.recipe else {}
-    told["versions"] = {name: importlib.metadata.version(name) for name in SIMULATION}
-    return dict(json.loads(json.dumps(told)))
+    """The current recipe, converted to JSON and back so that it can be compared with a stored one."""
+    recipe = dict(task.recipe(quality)) if task.recipe else {}
+    recipe["versions"] = {name: importlib.metadata.version(name) for name in SIMULATION}
+    return dict(json.loads(json.dumps(recipe)))
 
 
 @contextmanager
 def _minari_writes_to(folder: Path) -> Iterator[None]:
-    """Minari takes the place of its datasets from the environment alone."""
+    """Make Minari write to `folder`. Minari takes this location only from an environment variable."""
     before = os.environ.get("MINARI_DATASETS_PATH")
     os.environ["MINARI_DATASETS_PATH"] = str(folder)
     folder.mkdir(parents=True)

@@ -1,6 +1,6 @@
-"""Experience of behaviour training: the environments it is made in, and the transitions that are kept of it.
+"""Experience for training behaviour policies: the environments that produce it, and the transitions it holds.
 
-NumPy on the host. Nothing here learns, and nothing is written to disk.
+NumPy on the host. No learning and no file access here.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Rows = dict[str, NDArray]  # field of a transition -> one row for each transitio
 
 
 class Experience:
-    """The transitions of a run in the order they were made."""
+    """The transitions of a run in the order of collection."""
 
     def __init__(self, space: Space, capacity: int) -> None:
         self.size = 0
@@ -40,14 +40,14 @@ class Experience:
         return {name: values[self.size - count : self.size] for name, values in self.rows.items()}
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> Batch:
-        """Transitions drawn uniformly with replacement, [*shape, ...]. Their next actions are not known."""
+        """Transitions drawn uniformly with replacement, [*shape, ...]. Their next actions are unknown."""
         chosen = rng.integers(self.size, size=shape)
         drawn = {name: jnp.asarray(values[chosen]) for name, values in self.rows.items()}
         return Batch(**drawn, next_actions=drawn["actions"], has_next_action=jnp.zeros(shape))
 
 
 class Environments:
-    """Environments stepped side by side. An episode that ends is followed at once by the next."""
+    """Environments stepped side by side. When an episode ends, the next one starts at once."""
 
     def __init__(self, environments: Sequence[Env], rng: np.random.Generator) -> None:
         self.environments = environments
@@ -57,7 +57,7 @@ class Environments:
         ).astype(np.float32)
 
     def step(self, actions: NDArray) -> Rows:
-        """One step of every environment, as rows of experience."""
+        """Step every environment once and return the transitions."""
         before, rewards, terminals = self.observations.copy(), [], []
         after = np.empty_like(before)
         for i, env in enumerate(self.environments):

@@ -1,8 +1,9 @@
-"""Behaviour at work: endless episodes of given policies, played side by side, in an order only the seed decides.
+"""Endless episodes of given behaviour policies, simulated side by side. Their order depends only on the seed.
 
-Many episodes run at once and one batched NumPy call chooses the actions of all. Still an episode depends on nothing
-but its stream, its level, its number and the seed: its start and its action noise come from a generator of its own,
-and actions are chosen place by place, so that the arithmetic never depends on the neighbours.
+Many episodes run at once, and one batched NumPy call computes all actions. Still, an episode depends only on its
+stream, its level, its number and the seed. Its start and its action noise come from its own generator. Each running
+episode has a place. Actions are computed separately for each place, so the arithmetic does not depend on the other
+episodes.
 """
 
 import zlib
@@ -32,16 +33,17 @@ def episodes(
     seed: int,
     rows: int | None = None,
 ) -> Iterator[Episode]:
-    """Episodes of a mixture of policies, from number `first_episode` on; None stands for uniformly random actions.
+    """Episodes of a mixture of policies, starting at number `first_episode`. None means uniformly random actions.
 
-    Each level has an equal share of the rows: the next episode is always of the level that has given the fewest
-    so far, the first of these in the order given. `stream` names the data, so that no two datasets share episodes.
-    There is no end to them; `rows` tells how many transitions will be asked for, so that few are played in vain.
+    Each level gets an equal share of the rows: the next episode always comes from the level with the fewest rows so
+    far, or the first of these in the given order. `stream` names the data, so that no two datasets share episodes.
+    The iterator has no end. `rows` is the expected number of transitions; it limits how many unused episodes are
+    simulated.
     """
     if seed < 0:
         raise FovaError(f"The seed is {seed}, but a whole number from 0 up is needed.")
     parts = [_Part(f"{stream}/{name}", policy) for name, policy in levels.items()]
-    # With several levels, which one is next depends on how long earlier episodes were: those are played, too.
+    # With several levels, the next level depends on the lengths of earlier episodes, so these are simulated, too.
     skipped = first_episode if len(parts) > 1 else 0
     if len(parts) == 1:
         parts[0].started = parts[0].given = first_episode
@@ -62,7 +64,7 @@ def _in_order(parts: "list[_Part]", stage: "_Stage") -> Iterator[Episode]:
 
 @dataclass
 class _Part:
-    """One level of the mixture, and how far it has come."""
+    """One level of the mixture and its progress."""
 
     stream: str
     policy: Policy | None
@@ -70,7 +72,7 @@ class _Part:
     given: int = 0
     rows_given: int = 0
     rows_finished: int = 0
-    finished: dict[int, Episode] = field(default_factory=dict)  # number -> episode, until it is given
+    finished: dict[int, Episode] = field(default_factory=dict)  # number -> episode, until it is returned
 
     def generator(self, seed: int, number: int) -> np.random.Generator:
         return np.random.default_rng([seed, zlib.crc32(self.stream.encode()), number])
@@ -78,18 +80,18 @@ class _Part:
 
 @dataclass
 class _Play:
-    """An episode that is running."""
+    """A running episode."""
 
     part: _Part
     number: int
-    began: int  # on the stage's clock
+    began: int  # time on the stage's clock
 
 
 class _Stage:
     """The places, and the record of the episodes that run in them.
 
-    The record has one line per tick of the clock for all places, and is written over when no running episode can
-    reach back so far.
+    The record has one line per step of the clock for all places. A line is overwritten when no running episode can
+    still need it.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class _Stage:
         self._parts, self._simulators, self._seed, self._time_limit = parts, simulators, seed, time_limit
         self._rows_wanted = rows_wanted
         self._actors = _Actors(places, parts)
-        self._plays: dict[int, _Play] = {}  # place -> what runs there
+        self._plays: dict[int, _Play] = {}  # place -> its running episode
         self._clock = 0
         self._finished = 0  # episodes
         self._seen = np.zeros((places, space.observation), np.float32)
@@ -115,7 +117,7 @@ class _Stage:
         self._noise = np.zeros((time_limit, places, space.action.size), np.float32)
 
     def step(self) -> None:
-        """One step wherever an episode runs; where none does, one begins as long as it seems to be needed."""
+        """Step every running episode. New episodes start first in free places if more rows seem to be needed."""
         if len(self._plays) < self._simulators.places:
             self._fill()
         line = self._clock % self._time_limit
@@ -139,18 +141,18 @@ class _Stage:
             self._begin(place)
 
     def _enough(self) -> bool:
-        """Whether the episodes that have begun promise the rows that are wanted."""
+        """Whether the started episodes are expected to give the requested rows."""
         if self._rows_wanted is None:
             return False
         finished = sum(part.rows_finished for part in self._parts)
         ages = [self._clock - play.began for play in self._plays.values()]
-        # So many steps go by between two endings. (The mean length of what has ended would be too short: those that
-        # last are still running.)
+        # Mean number of steps between two endings. The mean length of the finished episodes would be too short,
+        # because long episodes are still running.
         lasting = (finished + sum(ages)) / self._finished if self._finished else self._time_limit
         return finished + sum(min(age + lasting, self._time_limit) for age in ages) >= self._rows_wanted
 
     def _begin(self, place: int) -> None:
-        # Whatever is begun, the order in which episodes are given stays the same; this only saves waiting.
+        # This choice does not change the order in which episodes are returned. It only reduces waiting.
         part = min(self._parts, key=lambda part: (self._rows_played(part), part.started))
         number, part.started = part.started, part.started + 1
         rng = part.generator(self._seed, number)
@@ -175,11 +177,11 @@ class _Stage:
         )
         play.part.rows_finished += len(lines)
         self._finished += 1
-        self._seen[place] = 0.0  # the last observation of an episode may be anything, and no action follows it
+        self._seen[place] = 0.0  # the last observation may hold any value, and no action follows it
 
 
 class _Actors:
-    """A policy for every place, all asked in one call."""
+    """A policy for every place. One call computes the actions of all places."""
 
     def __init__(self, places: int, parts: list[_Part]) -> None:
         first = parts[0].policy
@@ -196,7 +198,7 @@ class _Actors:
             self._together.weights[name][place] = values
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-        """The randomness of an episode's actions."""
+        """The random numbers for an episode's actions."""
         if self._together is not None:
             return rng.standard_normal(shape, np.float32)
         return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
@@ -205,6 +207,6 @@ class _Actors:
         """[places, observation], [places, action] -> [places, action] in [-1, 1]."""
         if self._together is None:
             return noise
-        # One row per place, so that each is a product of its own. One product of all rows would be quicker still,
-        # but its rounding depends on how many rows there are.
+        # Each place is a separate matrix product. One product of all rows would be faster, but its rounding depends
+        # on the number of rows.
         return self._together.unit_actions(observations[:, None, :], noise[:, None, :])[:, 0]

@@ -1,8 +1,8 @@
-"""Four robots that learn to run: Gymnasium's Hopper, HalfCheetah, Walker2d and Ant, version 5.
+"""Four running robots: Gymnasium's Hopper, HalfCheetah, Walker2d and Ant, version 5.
 
-This module only states facts, so it is cheap to import; simulators are loaded when a task is first made. Which
-qualities of data a task has depends on the behaviour policies that come with the package (`weights/`): `random`
-needs none. `docs/tasks.md` says where these environments differ from those of D4RL, whose scores they carry.
+This module is cheap to import: simulators are loaded when a task is first made. The available qualities of data
+depend on the behaviour policies that come with the package (`weights/`); `random` needs none. `docs/tasks.md`
+describes where these environments differ from those of D4RL, whose reference scores are used.
 """
 
 import functools
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocomotionTask(SimulatedTask):
-    """One robot."""
+    """The task of one robot."""
 
     time_limit: int = 1000
     description: str = ""
@@ -57,7 +57,7 @@ class LocomotionTask(SimulatedTask):
         return None if level == "random" else behaviour_policy.load_behaviour(self.name, level)
 
     def recipe(self, quality: str) -> dict[str, Any]:
-        """What the data is made by, down to a digest of every policy's weights."""
+        """Everything that determines the data, including a digest of every policy's weights."""
         recipe = super().recipe(quality) | {"options": dict(self.options)}
         if quality != "random":
             recipe["behaviour"] = [{"level": level, **self._record(level)} for level in self.mixtures()[quality]]
@@ -86,7 +86,7 @@ LOCOMOTION_TASKS = {
             "Ant-v5",
             Space.unit(27, 8),
             description="Run forward on four legs without tipping over.",
-            # D4RL's Ant shows 84 contact forces that its MuJoCo left at zero; here they are left out.
+            # D4RL's Ant observes 84 contact forces, which its MuJoCo left at zero. They are left out here.
             options={"include_cfrc_ext_in_observation": False},
         ),
     )
@@ -94,13 +94,13 @@ LOCOMOTION_TASKS = {
 
 
 def tasks() -> Iterator[registry.Task]:
-    """The four tasks as the registry knows them."""
+    """The four tasks as registry entries."""
     return (task.task() for task in LOCOMOTION_TASKS.values())
 
 
 @functools.cache
 def _levels_of_qualities(task_name: str) -> dict[str, tuple[str, ...]]:
-    """Quality -> its behaviour policies, best first, as far as the package has them."""
+    """Quality -> its behaviour policies, best first. Qualities without policies in the package are left out."""
     known = behaviour_policy.levels(task_name) if _shelf(task_name).joinpath("policies.json").is_file() else []
     ladder = tuple(level for level in known if level.startswith("ladder-"))
     wanted = {
@@ -110,22 +110,24 @@ def _levels_of_qualities(task_name: str) -> dict[str, tuple[str, ...]]:
         "medium-replay": ladder,
         "random": ("random",),
     }
-    there = {*known, "random"}
-    return {quality: levels for quality, levels in wanted.items() if levels and there.issuperset(levels)}
+    available = {*known, "random"}
+    return {quality: levels for quality, levels in wanted.items() if levels and available.issuperset(levels)}
 
 
 @contextmanager
 def _without_note_on_the_model() -> Iterator[None]:
-    """Keep quiet that Gymnasium's HalfCheetah is written in an old style: MuJoCo would print it at every start and
-    write it to a file, and no user can help it. Other warnings pass."""
+    """Suppress MuJoCo's warning that Gymnasium's HalfCheetah has an old style. Other warnings pass.
+
+    MuJoCo would print it at every start and write it to a file, and users cannot avoid it.
+    """
     import mujoco
 
-    def hear(message: str) -> None:
+    def on_warning(message: str) -> None:
         if "settotalmass" not in message:
             warnings.warn(message, stacklevel=2)
 
     before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(hear)
+    mujoco.set_mju_user_warning(on_warning)
     try:
         yield
     finally:

@@ -1,13 +1,14 @@
 """Maze2D: push a ball through a maze to a fixed goal and keep it there. Layouts, scores and registration.
 
-Six tasks: three mazes, each with a sparse reward (1 within half a cell of the goal) and a dense one
-(exp(-distance)). Layouts, physics and reference scores are those of D4RL's maze2d-*-v1. This module only states
-facts, so it is cheap to import; the simulator (`maze_environment.py`) and the data recipe (`maze_planner.py`) are
-loaded when a task is first made.
+There are six tasks: three mazes, each with a sparse reward (1 within half a cell of the goal) and a dense one
+(exp(-distance)). Layouts, physics and reference scores are those of D4RL's maze2d-*-v1. This module is cheap to
+import: the simulator (`maze_environment.py`) and the data recipe (`maze_planner.py`) are loaded when a task is
+first made.
 
-Two frames. A cell is (row, column) of the layout as printed, and the observed x and y run along rows and columns
-in units of cells. But the ball's frame is shifted against the walls: where the ball is observed at x = row,
-y = column, it lies `BALL_OFFSET` past the middle of that cell both ways. D4RL's data has this shift, so it stays.
+There are two frames. A cell is (row, column) of the layout as printed, and the observed x and y run along rows and
+columns in units of cells. The ball's frame is shifted against the walls: a ball that is observed at x = row, y =
+column lies `BALL_OFFSET` past the middle of that cell along both axes. D4RL's data has this shift, so fova keeps
+it.
 """
 
 import functools
@@ -30,12 +31,12 @@ BALL_OFFSET = 0.2
 BALL_RADIUS = 0.1
 GOAL_RADIUS = 0.5
 QUALITIES = ("expert", "noisy", "undirected", "near", "far", "random")
-RECIPE = 1  # raise it when the data changes, so that data kept from before is made anew
+RECIPE = 1  # increase it when the data changes, so that stored data is generated again
 
 
 @dataclass(frozen=True)
 class Maze:
-    """Walls (#), free cells (O) and one goal (G), with walls all round."""
+    """Walls (#), free cells (O) and one goal (G). Walls surround the maze."""
 
     name: str
     layout: tuple[str, ...]
@@ -43,7 +44,7 @@ class Maze:
 
     @functools.cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Every cell where the ball can be: row by row, then the goal. D4RL draws starts from this order."""
+        """All cells where the ball can be: row by row, then the goal. D4RL draws starts from this order."""
         return (*self._cells_marked("O"), self.goal)
 
     @functools.cached_property
@@ -56,7 +57,7 @@ class Maze:
         return goal
 
     def cell_at(self, x: float, y: float) -> Cell:
-        """The cell that holds the middle of a ball observed at x, y."""
+        """The cell that contains the middle of a ball observed at x, y."""
         return round(x + BALL_OFFSET), round(y + BALL_OFFSET)
 
     def _cells_marked(self, mark: str) -> tuple[Cell, ...]:
@@ -146,14 +147,14 @@ SOURCE = (
 
 
 def maze_task(name: str) -> MazeTask:
-    """The maze task of that name, or an error that lists the six there are."""
+    """The maze task with this name. An unknown name raises an error that lists the six tasks."""
     if name not in MAZE_TASKS:
         raise unknown("maze task", name, MAZE_TASKS)
     return MAZE_TASKS[name]
 
 
 def tasks() -> Iterator[registry.Task]:
-    """The six tasks as the registry knows them."""
+    """The six tasks as registry entries."""
     for task in MAZE_TASKS.values():
         scores = REFERENCE_SCORES[task.name]
         yield registry.Task(

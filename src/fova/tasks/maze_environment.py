@@ -1,7 +1,7 @@
 """The Maze2D simulator: D4RL's ball and walls as a Gymnasium environment directly on MuJoCo.
 
-What is simulated, and nothing about how data is made or who learns from it. Steps are kept free of avoidable
-Python work, since data generation and evaluation spend their time here.
+This module contains only the simulation, no data generation and no learning. Steps avoid unnecessary Python work,
+because data generation and evaluation spend their time here.
 """
 
 import math
@@ -23,10 +23,10 @@ START_SPEED = 0.1
 
 
 class MazeEnvironment(gymnasium.Env[Observation, NDArray[np.float32]]):
-    """A ball pushed by two motors; the goal is fixed, nothing ends the task but the time limit (truncation).
+    """A ball pushed by two motors. The goal is fixed. Only the time limit ends an episode, by truncation.
 
-    Reset puts the ball within 0.1 of the coordinates of a cell drawn from all free cells, the goal's included, with
-    a small random velocity. `reset(options={"state": [x, y, vx, vy]})` puts it exactly where you say instead.
+    Reset puts the ball within 0.1 of the coordinates of a random free cell (the goal's cell included), with a small
+    random velocity. `reset(options={"state": [x, y, vx, vy]})` sets exactly this state instead.
     """
 
     def __init__(self, maze: Maze, dense: bool) -> None:
@@ -43,7 +43,7 @@ class MazeEnvironment(gymnasium.Env[Observation, NDArray[np.float32]]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         super().reset(seed=seed)
-        mujoco.mj_resetData(self._model, self._data)  # the solver's memory too: the same start, the same future
+        mujoco.mj_resetData(self._model, self._data)  # resets the solver, too: equal starts give equal episodes
         state = self._chosen_state(options["state"]) if options and "state" in options else self._random_state()
         self._data.qpos[:], self._data.qvel[:] = state[:2], state[2:]
         self._steps = 0
@@ -58,7 +58,7 @@ class MazeEnvironment(gymnasium.Env[Observation, NDArray[np.float32]]):
             )
         push, velocity = self._data.ctrl, self._data.qvel
         push[0], push[1] = clip(push_x, 1.0), clip(push_y, 1.0)
-        # D4RL limits the speed before the step, so that what is observed can exceed the limit by one step's push.
+        # D4RL limits the speed before the step, so the observed speed can exceed the limit by one step's push.
         velocity_x, velocity_y = velocity.tolist()
         velocity[0], velocity[1] = clip(velocity_x, SPEED_LIMIT), clip(velocity_y, SPEED_LIMIT)
         mujoco.mj_step(self._model, self._data)
@@ -67,7 +67,7 @@ class MazeEnvironment(gymnasium.Env[Observation, NDArray[np.float32]]):
         return self._observe(), reward, False, self._steps >= self.maze.time_limit, {}
 
     def reward(self, x: float, y: float) -> float:
-        """The reward of being at x, y. In a step, it is that of the place reached."""
+        """The reward at x, y. `step` uses the position after the step."""
         distance = math.hypot(x - self._goal[0], y - self._goal[1])
         if self.dense:
             return math.exp(-distance)
@@ -91,14 +91,14 @@ class MazeEnvironment(gymnasium.Env[Observation, NDArray[np.float32]]):
 
 
 def clip(value: float, bound: float) -> float:
-    """The value, or the bound it oversteps. On single numbers this is far quicker than NumPy's."""
+    """The value clipped to [-bound, bound]. This is much faster than NumPy on single numbers."""
     return min(bound, max(-bound, value))
 
 
 def mjcf(maze: Maze) -> str:
     """The maze as a MuJoCo model: one box per wall cell, and a ball on two sliding joints.
 
-    D4RL has a floor as well. It touches the ball but has no friction and so never moves it: left out.
+    D4RL also has a floor. It touches the ball but has no friction and never moves it, so it is left out.
     """
     walls = "\n".join(
         f'    <geom type="box" pos="{row + 1} {column + 1} 0" size="0.5 0.5 0.2"/>' for row, column in maze.walls

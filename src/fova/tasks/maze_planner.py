@@ -1,13 +1,13 @@
-"""Who moves the ball when Maze2D data is made: a planner, a waypoint controller, and the qualities of data.
+"""Generation of Maze2D data: a planner, a waypoint controller, and the qualities of data.
 
 The recipe is D4RL's: shortest path over the cells, proportional-derivative control from waypoint to waypoint.
-Known faults of D4RL's scripts, not inherited here:
-- where the target changes, the state is not advanced, so the next row repeats an observation already left;
-- the plan outlives its episode: after the first reset the controller drives straight at the goal through walls;
-- rewards are relabelled on the observation acted in, while the environment pays for the one reached;
-- rows where the target changes are written as terminals, in a task that never ends;
-- the ball's cell is found without the offset between ball and walls, so a plan can start inside a wall.
-`undirected_trajectory(..., d4rl_compatible=True)` brings back the first and the third for whoever needs them.
+D4RL's scripts have these known faults, which this module avoids:
+- The state is not advanced where the target changes, so the next row repeats the previous observation.
+- The plan outlives its episode: after the first reset the controller drives straight at the goal through walls.
+- Rewards are computed for the observation before the action, while the environment uses the one after it.
+- Rows where the target changes are stored as terminals, though the task never ends.
+- The ball's cell is computed without the offset between ball and walls, so a plan can start inside a wall.
+`undirected_trajectory(..., d4rl_compatible=True)` reproduces the first and the third fault.
 
 Every random number comes from the generator passed in.
 """
@@ -33,14 +33,14 @@ POSITION_GAIN = 10.0
 VELOCITY_GAIN = 1.0
 REACHED = 0.1  # a waypoint counts as reached within this distance
 WAYPOINT_SPREAD = 0.2  # a waypoint lies anywhere between its cell's coordinates and its middle
-ACTION_NOISE = 0.5  # standard deviation, of the quality `noisy`
+ACTION_NOISE = 0.5  # standard deviation in the quality `noisy`
 
 
 # --- Planner ----------------------------------------------------------------------------------------------
 
 
 def shortest_path(maze: Maze, start: Cell, target: Cell) -> list[Cell]:
-    """The cells after `start` on a shortest way to `target`, which comes last; empty if already there."""
+    """The cells after `start` on a shortest path to `target`, `target` included. Empty if both are equal."""
     toward_target = _next_cells(maze, target)
     path, cell = [], start
     while cell != target:
@@ -51,7 +51,7 @@ def shortest_path(maze: Maze, start: Cell, target: Cell) -> list[Cell]:
 
 @functools.cache
 def _next_cells(maze: Maze, target: Cell) -> dict[Cell, Cell]:
-    """For every cell, its neighbour that is nearer to the target: breadth-first search from the target."""
+    """For every cell, its neighbour nearer to the target, by breadth-first search from the target."""
     free = set(maze.cells)
     toward_target = {target: target}
     queue = deque([target])
@@ -68,7 +68,7 @@ def _next_cells(maze: Maze, target: Cell) -> dict[Cell, Cell]:
 
 
 class WaypointController:
-    """Drives the ball along a plan that is made once, when it is created, from where the ball then is."""
+    """Drives the ball along a plan. The plan is made once, at creation, from the ball's position."""
 
     def __init__(self, maze: Maze, observation: Observation, target: Cell, rng: np.random.Generator) -> None:
         path = shortest_path(maze, maze.cell_at(observation[0], observation[1]), target) or [target]
@@ -77,7 +77,7 @@ class WaypointController:
         self._waypoints = waypoints.tolist()
 
     def act(self, observation: Observation) -> tuple[Action, bool]:
-        """The push towards the current waypoint, and whether the ball has arrived at the last one."""
+        """The push towards the current waypoint, and whether the ball has reached the last one."""
         x, y, velocity_x, velocity_y = observation.tolist()
         waypoint_x, waypoint_y = self._waypoints[0]
         way_x, way_y = waypoint_x - x, waypoint_y - y
@@ -88,7 +88,7 @@ class WaypointController:
             ],
             np.float32,
         )
-        # D4RL also asks that the ball moved less than 0.1 in this step; at top speed it moves less than 0.08.
+        # D4RL also requires that the ball moved less than 0.1 in this step; at top speed it moves less than 0.08.
         reached = math.hypot(way_x, way_y) < REACHED
         arrived = reached and len(self._waypoints) == 1
         if reached and not arrived:
@@ -100,17 +100,17 @@ class WaypointController:
 
 
 def episodes(task: MazeTask, quality: str, first_episode: int, seed: int) -> Iterator[Episode]:
-    """Episodes for ever, from number `first_episode` on. All end by truncation, near and far ones early.
+    """Endless episodes, starting at number `first_episode`. All end by truncation; near and far ones end early.
 
-    - expert: the planner to the goal, planned anew in every episode;
-    - noisy: the same with Gaussian noise on the actions;
-    - undirected: D4RL's own kind: one random target after another, rewards for the fixed goal. Every episode
-      starts from its own reset (D4RL's is one endless trajectory), so that each can be made without the others;
-    - near, far: the expert's drives within the half of the maze that is nearer to the goal, and within the other
-      half. Each knows a part of the way: clients with such data need one another;
+    - expert: the planner to the goal, with a new plan in every episode.
+    - noisy: the same with Gaussian noise on the actions.
+    - undirected: as in D4RL, one random target after another, with rewards for the fixed goal. D4RL's data is one
+      endless trajectory. Here every episode starts with a reset, so that each can be generated without the others.
+    - near, far: the parts of expert episodes in the half of the maze nearer to the goal, and in the other half.
+      Each covers a part of the way, so clients with such data need one another.
     - random: uniform actions.
 
-    Episode i depends on task, quality, seed and i alone.
+    Episode i depends only on task, quality, seed and i.
     """
     if quality not in QUALITIES:
         raise unknown(f"quality of {task.name} data", quality, QUALITIES)
@@ -154,19 +154,19 @@ def _far_episode(environment: MazeEnvironment, rng: np.random.Generator) -> Epis
 
 
 def nearer_half(maze: Maze) -> set[Cell]:
-    """The cells with the shortest ways to the goal, half of all (the middle one included)."""
+    """The half of the cells with the shortest paths to the goal (the middle cell included)."""
     by_distance = sorted(maze.cells, key=lambda cell: len(shortest_path(maze, cell, maze.goal)))
     return set(by_distance[: (len(by_distance) + 1) // 2])
 
 
 def _longest_stretch(environment: MazeEnvironment, rng: np.random.Generator, part: set[Cell]) -> Episode:
-    """The longest unbroken stretch of an expert's drive through a part of the maze; its last step may lead out."""
+    """The longest unbroken stretch of an expert episode in a part of the maze. Its last step may lead out."""
     whole = _expert_episode(environment, rng)
     inside = [environment.maze.cell_at(x, y) in part for x, y in whole.observations[:-1, :2]]
     stretches = [
         [t for t, _ in steps] for within, steps in itertools.groupby(enumerate(inside), lambda s: s[1]) if within
     ]
-    if not stretches:  # the ball never came there
+    if not stretches:  # the ball was never in this part
         return _longest_stretch(environment, rng, part)
     longest = max(stretches, key=len)
     first, last = longest[0], longest[-1]
@@ -197,11 +197,11 @@ _EPISODE_OF: dict[str, Callable[[MazeEnvironment, np.random.Generator], Episode]
 def undirected_trajectory(
     environment: MazeEnvironment, steps: int, rng: np.random.Generator, d4rl_compatible: bool = False
 ) -> Episode:
-    """One unbroken trajectory through random targets, each pursued until reached or for the task's time limit.
+    """One unbroken trajectory to random targets, each pursued until reached or for the task's time limit.
 
-    With `d4rl_compatible` it is logged as D4RL's script does it: the row after a change of target repeats the
-    observation before (and the next action is chosen from that), and row t is paid for observation t. The released
-    files hold a million such steps in one trajectory, and mark the changes of target as time-outs.
+    With `d4rl_compatible` the trajectory is logged as in D4RL's script: the row after a change of target repeats
+    the previous observation (and the next action is computed from it), and row t has the reward of observation t.
+    The released files hold a million such steps in one trajectory, and mark the changes of target as time-outs.
     """
     maze = environment.maze
     observations, actions, rewards = _empty_rows(steps)
@@ -227,7 +227,7 @@ def undirected_trajectory(
 def _record(
     environment: MazeEnvironment, observation: Observation, act: Callable[[Observation], Action]
 ) -> Episode:
-    """A whole episode from a fresh start. `act` gives actions as stored: float32, within bounds."""
+    """A whole episode from the start `observation`. `act` returns actions as stored: float32, within bounds."""
     steps = environment.maze.time_limit
     observations, actions, rewards = _empty_rows(steps)
     observations[0] = observation
@@ -243,6 +243,6 @@ def _empty_rows(steps: int) -> tuple[Floats, Floats, Floats]:
 
 
 def _start(environment: MazeEnvironment, rng: np.random.Generator) -> Observation:
-    """Reset with the episode's own random numbers, so that nothing of earlier episodes remains."""
+    """Reset with the episode's own random generator, so that earlier episodes have no influence."""
     environment.np_random = rng
     return environment.reset()[0]

@@ -1,7 +1,8 @@
-"""D4RL's reference returns, which turn a return into a normalised score: 0 is random, 100 the reference expert.
+"""D4RL's reference returns, for normalised scores: 0 is a random policy, 100 the reference expert.
 
-Source: `REF_MIN_SCORE` and `REF_MAX_SCORE` in d4rl/infos.py of Farama-Foundation/D4RL, where every dataset of a
-task has the same pair. Nothing here was measured by fova; `docs/tasks.md` says where today's environments differ.
+Source: `REF_MIN_SCORE` and `REF_MAX_SCORE` in d4rl/infos.py of Farama-Foundation/D4RL. All datasets of a task have
+the same pair there. fova measured none of these numbers; `docs/tasks.md` describes where today's environments
+differ.
 """
 
 from typing import NamedTuple

@@ -1,12 +1,11 @@
-"""What is being learned: the tasks fova knows, and how a user adds one.
+"""The tasks that fova knows, and how a user adds one.
 
-A task is an environment constructor with the facts that training and scoring need, and the qualities of data
-that can be made for it on this machine. Training itself never touches the environment: only data generation
-and evaluation do.
+A task is an environment constructor with the facts that training and scoring need, and the qualities of data that
+can be generated for it on this machine. Only data generation and evaluation use the environment; training does not.
 
     register(Task("cartpole", make=make_cartpole, space=Space.unit(4, 1), time_limit=500))
 
-Importing this module imports no simulator and no numerics; the built-in tasks are looked up when one is asked for.
+Importing this module imports no simulator and no JAX. The built-in tasks are loaded when a task is first requested.
 """
 
 import functools
@@ -23,37 +22,37 @@ if TYPE_CHECKING:
     from fova.spaces import Space
     from fova.tasks.simulators import Simulators
 
-# (quality, first episode number, seed) -> episodes, for ever. Episode i depends on (quality, seed, i) alone,
-# so any slice of a dataset can be made without the rest and a longer dataset starts with the shorter one.
+# (quality, first episode number, seed) -> endless episodes. Episode i depends only on (quality, seed, i), so any
+# slice of a dataset can be generated without the rest, and a longer dataset starts with the shorter one.
 Generator = Callable[[str, int, int], Iterator[Episode]]
-# (quality, rows, seed) -> the same episodes from number 0 on. A generator that plays many at once plays fewer in
-# vain when it knows how much will be asked for.
+# (quality, rows, seed) -> the same episodes from number 0 on. A generator that simulates many episodes at once
+# wastes fewer of them if it knows how many rows are needed.
 RowsGenerator = Callable[[str, int, int], Iterator[Episode]]
 
 
 @dataclass(frozen=True)
 class Task:
-    """An environment and what is known about it."""
+    """An environment and the facts about it."""
 
     name: str
     make: Callable[[], "gymnasium.Env"]  # a fresh environment, time limit included
     space: "Space"
     time_limit: int
-    qualities: tuple[str, ...] = ()  # names of the data that `generate` can make, best first
+    qualities: tuple[str, ...] = ()  # names of the data that `generate` can generate, best first
     generate: Generator | None = None
     random_score: float | None = None  # reference return of a random policy
     expert_score: float | None = None  # reference return of an expert
     description: str = ""
     source: str = ""  # where the reference scores and the data recipe come from
-    # quality -> everything its data is made by, as plain values. Made data is kept for the next time only if this
-    # is told, and made anew when it changes.
+    # quality -> everything that determines its data, as plain values. Generated data is stored only if the task has
+    # a recipe, and generated again when the recipe changes.
     recipe: Callable[[str], Mapping[str, Any]] | None = None
-    # What is below only makes things quicker.
+    # The fields below only improve the speed.
     generate_rows: RowsGenerator | None = None
-    simulators: "Callable[[int], Simulators] | None" = None  # so many environments side by side
+    simulators: "Callable[[int], Simulators] | None" = None  # number of environments -> simulators
 
     def episodes(self, quality: str, rows: int, seed: int) -> Iterator[Episode]:
-        """The episodes of a quality from the first on, for ever, though about so many rows will be asked for."""
+        """Endless episodes of a quality, from the first on. `rows` is about the number that will be used."""
         if self.generate is None or quality not in self.qualities:
             raise unknown(f"data of {self.name}", quality, self.qualities, "A file is given by its path.")
         if self.generate_rows is not None:
@@ -61,7 +60,10 @@ class Task:
         return self.generate(quality, 0, seed)
 
     def normalised_score(self, score: float) -> float | None:
-        """100 (score - random) / (expert - random): 0 is a random policy, 100 the reference expert."""
+        """100 (score - random) / (expert - random): 0 is a random policy, 100 the reference expert.
+
+        None if the task has no reference scores.
+        """
         if self.random_score is None or self.expert_score is None:
             return None
         return 100.0 * (score - self.random_score) / (self.expert_score - self.random_score)
@@ -71,13 +73,13 @@ _TASKS: dict[str, Task] = {}
 
 
 def register(task: Task) -> Task:
-    """Make a task known by its name; one of that name, built in or not, is replaced."""
+    """Register a task by its name. It replaces any task of that name, built in or not."""
     _TASKS[task.name] = task
     return task
 
 
 def get(name: str) -> Task:
-    """The task of that name, or an error that lists the names there are."""
+    """The task with this name. An unknown name raises an error that lists the known names."""
     _register_builtin()
     if name not in _TASKS:
         raise unknown("task", name, _TASKS, "Register your own with fova.tasks.registry.register(Task(...)).")
@@ -92,11 +94,11 @@ def names() -> list[str]:
 
 def _register_builtin() -> None:
     for task in _builtin():
-        _TASKS.setdefault(task.name, task)  # a task that the user registered under the name stays theirs
+        _TASKS.setdefault(task.name, task)  # a user's task with the same name has precedence
 
 
 @functools.cache
 def _builtin() -> tuple[Task, ...]:
-    from fova.tasks import adroit, locomotion, maze2d  # here, because they need this module
+    from fova.tasks import adroit, locomotion, maze2d  # here, because they import this module
 
     return (*locomotion.tasks(), *maze2d.tasks(), *adroit.tasks())

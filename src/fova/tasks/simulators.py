@@ -1,8 +1,8 @@
-"""Environments side by side: one call steps them all. What is simulated is Gymnasium's, to the last bit.
+"""Environments side by side: one call steps them all. The results equal those of Gymnasium bit for bit.
 
-`GymnasiumSimulators` steps any environments one after the other. `LocomotionSimulators` is the quick one: the
-physics runs in as many threads as there are processors (MuJoCo lets go of Python's lock), and observations,
-rewards and endings of all places are reckoned at once, by the formulas of Gymnasium's environments.
+`GymnasiumSimulators` steps any environments one after the other. `LocomotionSimulators` is faster: the physics runs
+in as many threads as there are processors (MuJoCo releases Python's lock), and the observations, rewards and
+endings of all places are computed at once, with the formulas of Gymnasium's environments.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ Flags = NDArray[np.bool_]
 
 
 class Stepped(NamedTuple):
-    """What one step led to, one row per place. Rows of places that did not play have no meaning."""
+    """The results of one step, one row per place. Rows of places that did not play have no meaning."""
 
     observations: Floats  # [places, observation]
     rewards: Floats  # [places]
@@ -30,18 +30,18 @@ class Stepped(NamedTuple):
 
 
 class Simulators(Protocol):
-    """A row of environments. Places are independent: what happens in one never depends on the others."""
+    """Several environments, one per place. Places are independent of each other."""
 
     places: int
 
     def start(self, place: int, seed: int) -> Floats:
-        """A fresh episode in one place; its first observation."""
+        """Start a new episode in one place and return its first observation."""
 
     def step(self, actions: NDArray[np.float32], playing: Sequence[int]) -> Stepped:
-        """One step in the places that play: [places, action] -> one row per place."""
+        """Step the places in `playing`: [places, action] -> one row per place."""
 
     def close(self) -> None:
-        """Let go of what the environments hold."""
+        """Release the environments' resources."""
 
 
 class GymnasiumSimulators:
@@ -71,19 +71,19 @@ class GymnasiumSimulators:
 
 
 class Robot(NamedTuple):
-    """What tells the four robots of Gymnasium v5 apart. All earn their speed minus the cost of their actions."""
+    """The differences between the four robots of Gymnasium v5. All earn their speed minus an action cost."""
 
-    hidden_positions: int  # the first joint positions, which are not observed
+    hidden_positions: int  # how many of the first joint positions are not observed
     action_cost: float
-    fastest_seen: float = np.inf  # velocities are observed within this bound
-    # Within these bounds (which are not within themselves) it counts as upright; outside, the episode ends.
+    fastest_seen: float = np.inf  # observed velocities are clipped to this bound
+    # The robot is upright strictly within these bounds. Otherwise the episode ends.
     heights: tuple[float, float] = (-np.inf, np.inf)
     angles: tuple[float, float] = (-np.inf, np.inf)
     states: tuple[float, float] = (-np.inf, np.inf)  # of every joint position from the angle on, and every velocity
     upright_reward: float = 0.0
     contact_cost: float = 0.0
-    height: int = 1  # which joint position is the height; the angle is the one after it
-    torso: int | None = None  # the body whose place counts; None: the first joint position is the place
+    height: int = 1  # index of the joint position that is the height; the angle is the next one
+    torso: int | None = None  # body whose position is used; None: the first joint position is used
 
 
 ROBOTS = {
@@ -93,7 +93,7 @@ ROBOTS = {
     "ant": Robot(
         hidden_positions=2,
         action_cost=0.5,
-        heights=(float(np.nextafter(0.2, 0.0)), float(np.nextafter(1.0, 2.0))),  # 0.2 and 1 are upright themselves
+        heights=(float(np.nextafter(0.2, 0.0)), float(np.nextafter(1.0, 2.0))),  # 0.2 and 1 count as upright
         upright_reward=1.0,
         contact_cost=5e-4,
         height=2,
@@ -103,7 +103,7 @@ ROBOTS = {
 
 
 class LocomotionSimulators:
-    """One of Gymnasium's robots, many times."""
+    """Many copies of one of Gymnasium's robots."""
 
     def __init__(self, make: Callable[[], gymnasium.Env], robot: str, places: int) -> None:
         self.places = places
@@ -113,10 +113,10 @@ class LocomotionSimulators:
         # Gymnasium's environment starts the episodes and holds the model; its `step` is not used.
         self._starter = cast(Any, environment.unwrapped)
         self._model: mujoco.MjModel = self._starter.model
-        # A single robot is a single island of constraints; looking for more costs time and changes nothing.
+        # A single robot is a single island of constraints. A search for more costs time and changes nothing.
         self._model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_ISLAND
         self._data = [mujoco.MjData(self._model) for _ in range(places)]
-        # Views into MuJoCo's own memory, taken once because looking them up costs more than reading them.
+        # Views into MuJoCo's memory, created once because looking them up costs more than reading them.
         self._controls = [data.ctrl for data in self._data]
         self._positions = [data.qpos for data in self._data]
         self._velocities = [data.qvel for data in self._data]
@@ -126,7 +126,7 @@ class LocomotionSimulators:
         self._contacts = [data.cfrc_ext for data in self._data]
         self._upright_above, self._upright_below = _upright_bounds(self._robot, self._model.nq, self._model.nv)
         self._steps = np.zeros(places, np.int64)
-        self._forward = np.zeros(places)  # where each robot was after its last step
+        self._forward = np.zeros(places)  # forward position of each robot after its last step
         self._helpers = min(processors(), places) - 1
         self._threads = ThreadPoolExecutor(max_workers=max(1, self._helpers))
 
@@ -141,7 +141,7 @@ class LocomotionSimulators:
         return np.asarray(observation, np.float64)
 
     def step(self, actions: NDArray[np.float32], playing: Sequence[int]) -> Stepped:
-        pending = iter(playing)  # shared by the threads: each takes the next place as soon as it is done with one
+        pending = iter(playing)  # shared by the threads: each takes the next place when it has finished one
         helpers = [self._threads.submit(self._simulate, pending, actions) for _ in range(self._helpers)]
         self._simulate(pending, actions)
         for helper in helpers:
@@ -168,11 +168,11 @@ class LocomotionSimulators:
         for place in pending:
             self._controls[place][:] = actions[place]
             mujoco.mj_step(model, self._data[place], nstep=frames)
-            if contacts_count:  # MuJoCo works out contact forces only when told to
+            if contacts_count:  # MuJoCo computes contact forces only on request
                 mujoco.mj_rnePostConstraint(model, self._data[place])
 
     def _costs(self, actions: NDArray[np.float32]) -> NDArray[np.floating]:
-        # The cost of actions is reckoned in their own precision, as Gymnasium does it.
+        # The cost of actions is computed in the precision of the actions, as in Gymnasium.
         costs = np.float32(self._robot.action_cost) * np.square(actions).sum(axis=1)
         if not self._robot.contact_cost:
             return costs
@@ -180,12 +180,12 @@ class LocomotionSimulators:
         return costs + self._robot.contact_cost * np.square(forces).sum(axis=1)
 
     def _rows(self, views: list[Any]) -> Floats:
-        """What every place holds as one array, a row each."""
+        """The values of all places as one array, one row per place."""
         return np.concatenate(views).reshape(self.places, -1)
 
 
 def _upright_bounds(robot: Robot, positions: int, velocities: int) -> tuple[Floats, Floats]:
-    """Between which every joint position and velocity must be."""
+    """Lower and upper bounds on every joint position and velocity of an upright robot."""
     angle = robot.height + 1
     bounds = np.full((positions + velocities, 2), robot.states)
     bounds[:angle] = -np.inf, np.inf

@@ -1,7 +1,7 @@
-"""Soft actor-critic: the algorithm that trains behaviour policies, on the skeleton of the offline algorithms.
+"""Soft actor-critic: the algorithm that trains behaviour policies, on the base class of the offline algorithms.
 
 Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", with automatic temperature. No environment, file
-or clock access here: `behaviour.py` plays and saves.
+or clock access here: `behaviour.py` runs the environments and writes the files.
 """
 
 import dataclasses
@@ -75,7 +75,7 @@ class SoftActorCritic(ActorCritic):
         return Learner(
             actor=Model.start(actor, self.actor_lr),
             critic=Model.start(critic, self.critic_lr),
-            target_critic=jax.tree.map(jnp.copy, critic),  # a buffer of its own, because `learn` donates both
+            target_critic=jax.tree.map(jnp.copy, critic),  # a separate buffer, because `learn` donates both
             extra=Model.start(jnp.zeros(()), self.actor_lr),
         )
 
@@ -96,7 +96,7 @@ class SoftActorCritic(ActorCritic):
         return self.update_actor(learner, minibatch, actor_key), {}
 
     def update_critics(self, learner: Learner, batch: Batch, key: PRNGKeyArray) -> Learner:
-        """One step of the critics towards the target, then of the target critics towards the critics."""
+        """One gradient step of the critics, then one Polyak step of the target critics towards them."""
         next_a, log_prob = learner.actor(batch.next_observations).sample_with_log_prob(key)
         next_q = learner.target_critic(batch.next_observations, next_a)
         y = self.target(batch, soft_value(next_q, log_prob, jnp.exp(learner.extra.network)))
@@ -123,7 +123,7 @@ class SoftActorCritic(ActorCritic):
 
 @partial(jax.jit, static_argnames="algorithm", donate_argnames="learner")
 def learn(learner: Learner, batches: Batch, key: PRNGKeyArray, algorithm: SoftActorCritic) -> Learner:
-    """One `step` for each of a stack of batches, [steps, stride * batch_size, ...]."""
+    """Run one `step` for each of a stack of batches, [steps, stride * batch_size, ...]."""
 
     def step(learner: Learner, drawn: tuple[Batch, PRNGKeyArray]) -> tuple[Learner, None]:
         batch, key = drawn
