@@ -1,7 +1,7 @@
-"""Playing policies while training goes on, one evaluation at a time.
+"""Evaluation of policies in the background of training, one evaluation at a time.
 
-What is logged of a round waits here until its own evaluation and all before it are played: lines leave whole and in
-the order in which they came. No file is written here, and nothing here knows what a line is.
+The log line of a round waits here until its own evaluation and all earlier ones are finished. Lines come out
+complete and in order. No file is written here, and this module does not know what a line contains.
 """
 
 from collections import deque
@@ -15,16 +15,16 @@ T = TypeVar("T")
 
 
 class Lines(Generic[T]):
-    """A queue of lines, some of which are still being made."""
+    """A queue of lines, some of which are still being computed."""
 
     def __init__(self, stop: StopSignal, background: bool) -> None:
-        """`background=False` makes every line while the caller waits."""
+        """`background=False` computes every line while the caller waits."""
         self._stop = stop
         self._background = background
         self._waiting: deque[Future[T]] = deque()
 
     def add(self, make: Callable[[], T], plays: bool) -> None:
-        """The next line is what `make` returns. If it plays policies, it may do so in the background."""
+        """Add the line that `make` returns. If `make` plays policies (`plays`), it may run in the background."""
         if plays and self._background:
             for earlier in self._waiting:
                 self._stop.wait_for(earlier)
@@ -35,9 +35,9 @@ class Lines(Generic[T]):
             self._waiting.append(made)
 
     def ready(self, wait: bool = False) -> Iterator[T]:
-        """Hand out the lines that nothing holds back, or with `wait` all of them; an error in making one is raised.
+        """Yield the lines that are ready, or all lines with `wait`. An error in computing a line is raised.
 
-        One by one, so that the lines before one that fails can still be written.
+        Lines come one by one, so that the lines before a failed one can still be written.
         """
         while self._waiting and (wait or self._waiting[0].done()):
             yield self._stop.wait_for(self._waiting.popleft())

@@ -1,7 +1,7 @@
-"""What is measured of a run, each figure by one name. Plain numbers in, plain numbers out; no file is read here.
+"""Metrics of a run, each with one name. Plain numbers in, plain numbers out; no file is read here.
 
-"final" is the policy at the end of training, "best of training" the best evaluation on the way: a figure that picks
-its moment by looking at the environment, which nobody has offline. Tables show the final one unless they say so.
+"final" is the policy at the end of training. "best of training" is the best evaluation during training. This choice
+needs the environment, which is not available offline. Tables show the final policy unless they say otherwise.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,48 +15,51 @@ VOTES = ("vote_local", "vote_behaviour", "vote_global")
 
 
 class Played(NamedTuple):
-    """A policy's evaluation."""
+    """The evaluation of one policy."""
 
     mean_return: float
     spread: float  # standard deviation over the episodes
-    score: float | None  # normalised, where the task has reference scores
+    score: float | None  # normalised, if the task has reference scores
 
     @property
     def figure(self) -> float:
-        """What is compared: the normalised score, or the return where there is none."""
+        """The value used in comparisons: the normalised score, or the return if there is none."""
         return self.mean_return if self.score is None else self.score
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The policies at one moment of training."""
+    """The evaluated policies at one moment of training."""
 
     round: int
     steps: int  # gradient steps that each client has taken
     server: Played
-    clients: Mapping[str, Played]  # the clients' own policies; empty if they were not played
+    clients: Mapping[str, Played]  # the clients' local policies; empty if they were not played
 
 
 # --- Returns ----------------------------------------------------------------------------------------------
 
 
 def best_of_training(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """The evaluation with the highest return of the server's policy."""
+    """The evaluation with the highest return of the global policy."""
     return max(evaluations, key=lambda evaluation: evaluation.server.mean_return)
 
 
 def mean_client(clients: Mapping[str, Played]) -> float:
-    """The mean over clients of their own policies' returns."""
+    """The mean return of the clients' local policies."""
     return float(np.mean([played.mean_return for played in clients.values()]))
 
 
 def worst_client(clients: Mapping[str, Played]) -> tuple[str, Played]:
-    """The client whose own policy earns least."""
+    """The client whose local policy has the lowest return."""
     return min(clients.items(), key=lambda client: client[1].mean_return)
 
 
 def server_minus_mean_client(evaluation: Evaluation) -> float:
-    """Above 0 where aggregation gives a better policy than the clients have: the paper's consistency."""
+    """Return of the global policy minus the mean return of the clients: the paper's consistency.
+
+    It is above 0 if aggregation gives a better policy than the clients have.
+    """
     return evaluation.server.mean_return - mean_client(evaluation.clients)
 
 
@@ -75,7 +78,7 @@ def backward_transfer(a: ArrayLike) -> float:
 
 
 def performances(returns_after: Sequence[float]) -> np.ndarray:
-    """The matrix a[i, j] where all datasets come from one environment: what is played does not depend on j."""
+    """The matrix a[i, j] if all datasets come from one environment: the return does not depend on j."""
     return np.repeat(np.asarray(returns_after, np.float64)[:, None], len(returns_after), axis=1)
 
 
@@ -93,11 +96,11 @@ def client_means(entries: Iterable[Mapping[str, Any]], name: str) -> dict[str, f
 
 
 def vote_shares(entries: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, ...]]:
-    """For every client how often its own, its data's and the global action won the vote; they add up to 1."""
+    """Share of votes won by each client's local, data and global actions. The three shares add up to 1."""
     shares = [client_means(entries, name) for name in VOTES]
     return {client: tuple(share[client] for share in shares) for client in shares[0]}
 
 
 def policy_distances(entries: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Total variation between every client's policy and the global one it had received, in [0, 1]."""
+    """Total variation between every client's policy and the global policy it received, in [0, 1]."""
     return client_means(entries, "policy_distance")

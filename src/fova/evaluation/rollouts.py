@@ -1,9 +1,9 @@
-"""Playing policies in their task's environment.
+"""Rollouts of policies in their task's environment.
 
-All policies and episodes are played side by side: one batched policy call per time step for everything that is
-still running, and the task's own quick simulators where it has some. Environments that are done are not stepped on
-(a Gymnasium vector environment would step them until the last one ends). Episode i starts from the same seed for
-every policy, so policies are compared on the same starts.
+All policies and episodes are played side by side: one batched policy call per time step for all running episodes,
+and the task's fast simulators if it has some. Finished environments are not stepped further (a Gymnasium vector
+environment would step them until the last one ends). Episode i starts from the same seed for every policy, so
+policies are compared on the same starts.
 """
 
 from collections.abc import Mapping
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 # Evaluation episodes never share a seed with generated data, which counts up from 0.
 EVALUATION_SEED = 1_000_003
-# Environments alive at the same time; each takes about a megabyte.
+# Maximum number of environments at the same time; each takes about a megabyte.
 MOST_ENVIRONMENTS = 512
 
 
 @dataclass(frozen=True)
 class Rollouts:
-    """What one policy did, episode by episode."""
+    """The results of one policy, episode by episode."""
 
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
-    score: float | None  # normalised score of the mean return, where the task has reference scores
-    trajectories: list[NDArray[np.float32]]  # observations of the first episodes, if they were asked for
+    score: float | None  # normalised score of the mean return, if the task has reference scores
+    trajectories: list[NDArray[np.float32]]  # observations of the first episodes, if requested
 
     @property
     def mean_return(self) -> float:
@@ -55,9 +55,9 @@ def play(
     seed: int = EVALUATION_SEED,
     keep_trajectories: int = 0,
 ) -> dict[str, Rollouts]:
-    """Play each policy for some episodes with its best (not sampled) actions."""
+    """Play each policy for `episodes` episodes with its best (not sampled) actions."""
     at_once = max(1, MOST_ENVIRONMENTS // episodes)
-    if len(policies) > at_once:  # large federations, a group of policies at a time
+    if len(policies) > at_once:  # large federations are played in groups of policies
         names = list(policies)
         groups = [names[start : start + at_once] for start in range(0, len(names), at_once)]
         parts = [play({n: policies[n] for n in group}, task, episodes, seed, keep_trajectories) for group in groups]
@@ -81,7 +81,7 @@ def play(
                 trails[place].append(observations[place].astype(np.float32))
         ended |= terminated | truncated
         playing = [place for place in playing if not ended[place]]
-        # The last observation of an episode may be anything, NaN included, and no action follows it.
+        # The last observation of an episode may hold any value, even NaN, and no action follows it.
         observations = np.where(ended[:, None], 0.0, observations)
     simulators.close()
     return {
@@ -96,7 +96,7 @@ def play(
 
 
 def _insist_on_a_fit(policies: Mapping[str, Policy], task: Task) -> None:
-    """Refuse policies of another task."""
+    """Refuse policies whose space differs from the task's space."""
     for name, policy in policies.items():
         given, expected = policy.space, task.space
         if (given.observation, given.action.size) != (expected.observation, expected.action.size):
@@ -109,13 +109,13 @@ def _insist_on_a_fit(policies: Mapping[str, Policy], task: Task) -> None:
 def _simulators(task: Task, places: int) -> "Simulators":
     if task.simulators is not None:
         return task.simulators(places)
-    from fova.tasks.simulators import GymnasiumSimulators  # here, because it loads the simulators
+    from fova.tasks.simulators import GymnasiumSimulators  # here, because the import loads the simulators
 
     return GymnasiumSimulators(task.make, places)
 
 
 def merge(played: Mapping[str, Rollouts], task: Task) -> Rollouts:
-    """All episodes of several policies as if one had played them: the mean is the mean over the policies."""
+    """The episodes of several policies as one result. Its mean is the mean over the policies."""
     returns = np.concatenate([rollouts.returns for rollouts in played.values()])
     lengths = np.concatenate([rollouts.lengths for rollouts in played.values()])
     return Rollouts(returns, lengths, task.normalised_score(float(returns.mean())), [])

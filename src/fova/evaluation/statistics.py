@@ -1,10 +1,10 @@
-"""What a handful of runs allows to say: estimates with intervals. Plain arrays in, plain numbers out.
+"""Estimates with confidence intervals from a few runs. Plain arrays in, plain numbers out.
 
-Scores are matrices [runs, tasks]. Intervals are percentile intervals of a stratified bootstrap: runs are drawn anew
-with replacement within each task, so they say what other seeds might have given on the same tasks. This is the
-method of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", with whose package
-rliable the tests compare. With fewer than two runs there is no interval: its ends are NaN. The same arrays always
-give the same interval.
+Scores are matrices [runs, tasks]. Intervals are percentile intervals of a stratified bootstrap: runs are resampled
+with replacement within each task. The intervals describe what other seeds might give on the same tasks. The method
+is that of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice"; the tests compare
+it with their package rliable. With fewer than two runs there is no interval: its ends are NaN. The same arrays
+always give the same interval.
 """
 
 import math
@@ -27,7 +27,7 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        known = not math.isnan(self.low)  # of a single run there is no interval
+        known = not math.isnan(self.low)  # a single run has no interval
         return f"{self.value:.1f} [{self.low:.1f}, {self.high:.1f}]" if known else f"{self.value:.1f}"
 
 
@@ -51,7 +51,7 @@ def interquartile_mean(scores: Floats) -> Floats:
 
 
 def improvement(x: Floats, y: Floats) -> Floats:
-    """How likely a run of X scores higher than one of Y on a task, averaged over tasks; a tie counts half."""
+    """Probability that a run of X beats a run of Y on a task, averaged over tasks. A tie counts half."""
     pairs = x[..., :, None, :] - y[..., None, :, :]
     return np.mean((pairs > 0) + 0.5 * (pairs == 0), axis=(-3, -2, -1))
 
@@ -60,7 +60,7 @@ def improvement(x: Floats, y: Floats) -> Floats:
 
 
 def bootstrap_mean(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """The mean over the runs of one task."""
+    """The mean over the runs of one task, with its interval."""
     return estimate(np.asarray(values, np.float64)[:, None], mean, confidence)
 
 
@@ -81,7 +81,7 @@ def probability_of_improvement(x: ArrayLike, y: ArrayLike, confidence: float = 0
 
 
 class Profile(NamedTuple):
-    """At each threshold the share of runs that score above it, with its interval."""
+    """The share of runs that score above each threshold, with its interval."""
 
     thresholds: Floats
     share: Floats
@@ -108,7 +108,7 @@ def _matrix(scores: ArrayLike) -> Floats:
 
 
 def _resamples(scores: Floats, rng: np.random.Generator) -> Floats:
-    """[resamples, runs, tasks]: within each task as many runs as there were, drawn with replacement."""
+    """[resamples, runs, tasks]: within each task, the same number of runs, drawn with replacement."""
     drawn = rng.integers(0, len(scores), (RESAMPLES, *scores.shape))
     return np.take_along_axis(scores[None], drawn, axis=1)
 
