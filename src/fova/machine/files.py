@@ -1,4 +1,4 @@
-"""Writing files so that a crash never leaves half of one."""
+"""Atomic file writes: a crash never leaves a partial file."""
 
 import errno
 import os
@@ -7,16 +7,16 @@ import sys
 from pathlib import Path
 
 SCRATCH = re.compile(r"\..+\.(?P<process>\d+)\.part")
-_being_written: set[Path] = set()  # by this process, right now
+_being_written: set[Path] = set()  # files that this process is writing
 
 
 def is_scratch(path: Path) -> bool:
-    """Whether this is a file that `write_atomically` did not live to finish."""
+    """Whether this is a scratch file that `write_atomically` did not finish."""
     return path.name.startswith(".") and path.name.endswith(".part")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Put `content` at `path`: afterwards the file is either wholly new or untouched, even after a power cut."""
+    """Write `content` to `path`. Even after a power failure the file is either complete or unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     _being_written.add(scratch.absolute())
@@ -33,24 +33,24 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _sync_directory(folder: Path) -> None:
-    """Make the names in a folder safe from a power cut, where the system has a way to do so."""
+    """Make the names in a folder safe from a power failure, if the system supports it."""
     try:
         directory = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows opens no directories, and a folder may be writable but not readable
+    except OSError:  # Windows cannot open directories, and a folder may be writable but not readable
         return
     try:
         os.fsync(directory)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # some network file systems
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # unsupported by some file systems
             raise
     finally:
         os.close(directory)
 
 
 def remove_scratch(folder: Path) -> list[Path]:
-    """Delete the scratch files that dead processes left anywhere in `folder`, and return their paths.
+    """Delete the scratch files of dead processes anywhere in `folder`, and return their paths.
 
-    A file stays if a process with the number in its name is alive. Call this while holding the folder's lock, so
+    A file is kept if a process with the number in its name is alive. Call this while holding the folder's lock, so
     that no process on another machine is writing there.
     """
     removed = []
@@ -63,17 +63,17 @@ def remove_scratch(folder: Path) -> list[Path]:
 
 
 def _may_be_written(path: Path, process: int) -> bool:
-    # In a container every process may get the same number, so our own number alone says nothing.
+    # In a container every process may get the same number, so our own number alone proves nothing.
     return path.absolute() in _being_written if process == os.getpid() else _is_alive(process)
 
 
 def _is_alive(process: int) -> bool:
     if sys.platform == "win32":
-        return True  # nobody can be asked there without ending the process
+        return True  # the check below would end the process on Windows
     try:
         os.kill(process, 0)
     except PermissionError:
-        return True  # another user's
+        return True  # a process of another user
     except (ProcessLookupError, OverflowError):
         return False
     return True

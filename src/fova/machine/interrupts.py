@@ -1,8 +1,8 @@
-"""Stopping when the user asks to: after the running round if there is one, else at once, and always with a word.
+"""Stop on the user's request: after the running round if there is one, else at once, and always with a message.
 
-This is the only place where signals are handled and where a computation gets a thread of its own. Python answers a
-signal between two of its own instructions, and a compiled round is a single one: without the thread nobody would be
-answered before it ends.
+Only this module handles signals and runs a computation in its own thread. Python handles a signal between two of
+its own instructions, and a compiled round is a single instruction. Without the thread, a signal would be handled
+only after the round.
 """
 
 import os
@@ -24,18 +24,19 @@ SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class Interrupted(FovaError):
-    """The user stopped the program; the message says what is saved and how to go on."""
+    """The user stopped the program. The message says what is saved and how to continue."""
 
 
 class StopSignal:
-    """What the user asked for so far."""
+    """The user's requests to stop."""
 
     def __init__(
         self, tell: Callable[[str], None], requested: Callable[[], bool] = lambda: False, threads: bool = True
     ) -> None:
-        """`requested` says whether somebody asked by another way than a signal, for instance with a file.
+        """`requested` tells whether a stop was requested in another way than by a signal, for instance with a file.
 
-        Without `threads` work is done by the calling thread, and a wish to stop is seen between two pieces of work.
+        Without `threads` the calling thread does the work, and a request to stop is noticed between two pieces of
+        work.
         """
         self._wanted = False
         self._threads = threads
@@ -48,28 +49,28 @@ class StopSignal:
         return self._wanted or self._requested()
 
     def ask(self) -> None:
-        """Stop after the running round."""
+        """Request a stop after the running round."""
         self._wanted = True
 
     def compute(self, work: Callable[[], T]) -> T:
-        """The result of `work`, with the user answered at once in the meantime."""
+        """The result of `work`. A request to stop is acknowledged while `work` runs."""
         return self.wait_for(in_thread(work)) if self._threads and _can_handle_signals() else work()
 
     def wait_for(self, result: "Future[T]") -> T:
-        """The same for work that `in_thread` began."""
+        """The result of work that `in_thread` started. Requests to stop are acknowledged meanwhile."""
         while not wait([result], timeout=SECONDS_BETWEEN_LOOKS).done:
             self.acknowledge()
         return result.result()
 
     def acknowledge(self) -> None:
-        """Tell the user, once, that the wish was heard."""
+        """Tell the user, once, that the request was received."""
         if self.wanted and not self._acknowledged:
             self._acknowledged = True
             self._tell("Stopping after this round, with everything saved. Press Ctrl-C again to stop now.")
 
 
 def in_thread(work: Callable[[], T]) -> "Future[T]":
-    """Begin `work` in a thread of its own; an error in it is raised where the result is asked for."""
+    """Start `work` in a new thread. An error in it is raised where the result is read."""
     result: Future[T] = Future()
     threading.Thread(target=_deliver, args=(work, result), name=COMPUTING, daemon=True).start()
     return result
@@ -84,7 +85,7 @@ def _deliver(work: Callable[[], T], result: "Future[T]") -> None:
 
 @contextmanager
 def stop_signal(tell: Callable[[str], None]) -> Iterator[StopSignal]:
-    """The first Ctrl-C (or SIGTERM) asks to stop after the running round; the second stops at once."""
+    """The first Ctrl-C (or SIGTERM) requests a stop after the running round; the second stops at once."""
     stop = StopSignal(tell)
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -105,7 +106,7 @@ def stop_signal(tell: Callable[[str], None]) -> Iterator[StopSignal]:
 
 @contextmanager
 def explained(words: Callable[[], str]) -> Iterator[None]:
-    """Being stopped at once in here ends in `words`: what is kept, and how to go on."""
+    """Raise `Interrupted` with the message `words()` if the user stops the block at once."""
     try:
         yield
     except KeyboardInterrupt:
@@ -114,7 +115,10 @@ def explained(words: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def heeding_signals() -> Iterator[None]:
-    """In here Ctrl-C and SIGTERM stop at once, even where a shell started us in the background to ignore Ctrl-C."""
+    """Make Ctrl-C and SIGTERM stop the block at once.
+
+    This also works if a shell started the process in the background, where Ctrl-C is ignored.
+    """
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     try:
@@ -125,7 +129,7 @@ def heeding_signals() -> Iterator[None]:
 
 
 def leave(code: int) -> NoReturn:
-    """End the program. A thread that still computes is not waited for: its round does not count."""
+    """Exit the program without waiting for a thread that still computes. Its round does not count."""
     if any(thread.name == COMPUTING for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()

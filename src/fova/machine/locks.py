@@ -1,4 +1,4 @@
-"""One process at a time: locks that the operating system releases when their holder dies."""
+"""Locks for one process at a time. The operating system releases a lock when its holder dies."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from fova.errors import FovaError
 def exclusive(path: Path, message: str) -> Iterator[None]:
     """Hold the lock file `path`. If another process holds it, raise `FovaError` with `message` at once.
 
-    The lock ends with this block or with the process, however it dies. The file itself stays.
+    The lock is released at the end of the block, or when the process ends for any reason. The file itself stays.
     """
     lock = FileLock(path)
     try:

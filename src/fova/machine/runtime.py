@@ -1,4 +1,4 @@
-"""How JAX is set up for fova, in one place: call `prepare` before the first computation. Also: memory."""
+"""The setup of JAX (call `prepare` before the first computation), the cache directory, processors and memory."""
 
 import os
 import re
@@ -10,26 +10,29 @@ from platformdirs import user_cache_path
 
 
 def cache_directory() -> Path:
-    """Where compiled programs and made data are kept: $FOVA_CACHE, $XDG_CACHE_HOME/fova or the system's place."""
+    """The folder of compiled programs and generated data.
+
+    It is $FOVA_CACHE, $XDG_CACHE_HOME/fova or the system's cache folder.
+    """
     if os.environ.get("FOVA_CACHE"):
         return Path(os.environ["FOVA_CACHE"])
-    if os.environ.get("XDG_CACHE_HOME"):  # also on systems that do not know it
+    if os.environ.get("XDG_CACHE_HOME"):  # on every system
         return Path(os.environ["XDG_CACHE_HOME"]) / "fova"
     return user_cache_path("fova", appauthor=False)
 
 
 def processors() -> int:
-    """How many processors this process may keep busy: $NPROC, which XLA obeys too, or those it is bound to."""
+    """Number of processors this process may use: $NPROC, which XLA obeys too, or its CPU affinity."""
     if os.environ.get("NPROC", "").isdecimal():
         return max(1, int(os.environ["NPROC"]))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def prepare() -> None:
-    """A device per processor, among which clients are dealt out, and a cache of compiled programs."""
+    """Set up JAX: one device per processor, which share the clients, and a cache of compiled programs."""
     import jax
 
-    with suppress(RuntimeError):  # where JAX has computed something already, it keeps the devices that it has
+    with suppress(RuntimeError):  # JAX keeps its devices once it has computed something
         jax.config.update("jax_num_cpu_devices", processors())
     jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
@@ -37,12 +40,12 @@ def prepare() -> None:
 
 
 def peak_memory_mb() -> float:
-    """The most memory this process has held so far, Python and JAX included, in MB (10^6 bytes).
+    """The peak memory of this process so far, Python and JAX included, in MB (10^6 bytes).
 
-    0 on Windows, which does not say.
+    0 on Windows, which does not report it.
     """
     status = Path("/proc/self/status")
-    if status.exists():  # Linux: getrusage would also count what the parent held when it started this process
+    if status.exists():  # Linux: getrusage would also count the parent's memory at the start of this process
         found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
         if found:
             return int(found.group(1)) * 1024 / 1e6
