@@ -1,7 +1,7 @@
-"""The one exception whose message is meant for the person at the keyboard.
+"""FovaError, the exception whose message is for the user.
 
-Raise `FovaError` when somebody can put the matter right: say what was given, what was expected and how to fix
-it. The command line prints the message alone and ends with exit code 2. Anything else that escapes is a bug.
+Raise `FovaError` when the user can fix the problem. Say what was given, what was expected and how to fix it. The
+command line prints only the message and ends with exit code 2. Any other exception that escapes is a bug.
 """
 
 import difflib
@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 
 class FovaError(Exception):
-    """Something the user can fix; the message says how."""
+    """A problem that the user can fix. The message says how."""
 
 
 def unknown(kind: str, given: str, known: Iterable[str], hint: str = "") -> FovaError:
-    """An error for a name that does not exist, with the nearest names that do."""
+    """An error for an unknown name, with the most similar known names."""
     names = sorted(known)
     near = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
     guess = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""

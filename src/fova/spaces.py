@@ -1,7 +1,7 @@
-"""What a policy observes and what it can do, as values that data, networks, messages and policy files share.
+"""Observation and action spaces, shared by data, networks, messages and policy files.
 
-Networks work in a frame of their own: normalised observations in, actions in [-1, 1] out. A space knows the way
-between that frame and the user's units. NumPy only.
+Networks take normalised observations and return actions in [-1, 1]. A space converts actions between this range and
+the user's units. NumPy only.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Box:
-    """Continuous actions between bounds, one pair of bounds for each column."""
+    """Continuous actions between bounds, with one pair of bounds for each column."""
 
     kind: ClassVar[str] = "box"
 
@@ -43,7 +43,7 @@ class Box:
 
     @property
     def size(self) -> int:
-        """Columns of an action."""
+        """Number of columns of an action."""
         return len(self.low)
 
     @cached_property
@@ -54,12 +54,12 @@ class Box:
         return low, high
 
     def to_unit(self, actions: Floats) -> Floats:
-        """Actions in the user's units as the networks see them: in [-1, 1], clipped to the bounds."""
+        """Actions converted from the user's units to [-1, 1], clipped to the bounds."""
         low, high = self.bounds
         return np.clip((actions - low) / (0.5 * (high - low)) - 1.0, -1.0, 1.0)
 
     def from_unit(self, actions: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Actions in [-1, 1], as networks give them, in the user's units."""
+        """Actions converted from [-1, 1] to the user's units."""
         low, high = self.bounds
         return low + (actions + 1.0) * 0.5 * (high - low)
 
@@ -69,14 +69,14 @@ class Box:
 
 @dataclass(frozen=True)
 class Space:
-    """The columns of an observation, and the actions that can be taken. Hashable."""
+    """The number of observation columns, and the action space. Hashable."""
 
     observation: int
     action: Box
 
     @staticmethod
     def unit(observation: int, action: int) -> "Space":
-        """Observations of so many numbers, and so many continuous actions in [-1, 1]."""
+        """A space of `observation` columns and `action` continuous actions in [-1, 1]."""
         return Space(observation, Box((-1.0,) * action, (1.0,) * action))
 
     def words(self) -> str:
@@ -91,7 +91,7 @@ class Space:
 
     @staticmethod
     def from_json(content: Any) -> "Space":
-        """The space that `to_json` wrote. Anything else, an unknown kind of action included, is refused."""
+        """The space that `to_json` wrote. Anything else, including an unknown kind of action, is refused."""
         try:
             observation, action = content["observation"], content["action"]
             kind = action["kind"]
