@@ -239,12 +239,12 @@ def _make(
             task.time_limit - 1
         )  # the next client starts with an episode, so the rest of one may be left out
     tenth = max(wanted // 10, 1)
-    told = 0
+    shown = 0
 
     def progress(rows: int) -> None:
-        nonlocal told
-        if rows // tenth > told:
-            told = rows // tenth
+        nonlocal shown
+        if rows // tenth > shown:
+            shown = rows // tenth
             tell(f"making {source} data: {min(rows, wanted):,} of {wanted:,} steps")
 
     return datasets.made(task, source, wanted, seed, progress, tell)

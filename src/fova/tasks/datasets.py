@@ -205,9 +205,9 @@ def _dataset_id(task_name: str, quality: str, seed: int) -> str:
 
 def _recipe(task: Task, quality: str) -> dict[str, Any]:
     """As it comes back from a file, so that it can be compared with one."""
-    told = dict(task.recipe(quality)) if task.recipe else {}
-    told["versions"] = {name: importlib.metadata.version(name) for name in SIMULATION}
-    return dict(json.loads(json.dumps(told)))
+    recipe = dict(task.recipe(quality)) if task.recipe else {}
+    recipe["versions"] = {name: importlib.metadata.version(name) for name in SIMULATION}
+    return dict(json.loads(json.dumps(recipe)))
 
 
 @contextmanager
