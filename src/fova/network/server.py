@@ -146,7 +146,6 @@ class FlowerEngine:
         self.members: dict[int, str] = {}  # node -> client
         self.refused: dict[int, float] = {}  # node -> when
         self.told: dict[str, ClientStatistics] = {}  # what each client said about its data
-        self.counted: dict[str, int] = {}  # client -> rounds finished when it last counted
 
     # --- The engine ---
 
@@ -167,11 +166,6 @@ class FlowerEngine:
     def start(self) -> State:
         return State(0, self.plan.start()[1])
 
-    def resume(self, state: State, entries: list[dict[str, Any]]) -> None:
-        """Remember when each client last counted: it goes on from its own state of that round."""
-        for entry in entries:
-            self.counted |= dict.fromkeys(entry.get("clients", {}), entry["round"])
-
     def round(self, state: State) -> tuple[State, RoundReport]:
         """One round. Clients that fail are left out; if too few are left, the round is tried again."""
         for attempt in range(1, ATTEMPTS + 1):
@@ -181,7 +175,7 @@ class FlowerEngine:
                 answers, needed = self._collect(state)
             server, metrics = self._judge(state, answers)
             if len(metrics) >= needed:
-                return self._finished(State(state.round + 1, server), metrics, answers)
+                return self._finished(state, server, metrics, answers)
             self.progress.status(
                 f"round {state.round + 1}, attempt {attempt} of {ATTEMPTS}: {len(metrics)} good submissions, "
                 f"but {needed} are needed"
@@ -269,7 +263,7 @@ class FlowerEngine:
         clients = self._choose(state.round, self._wait_for_clients())
         questions = {
             node: messages.round_question(
-                self.plan, state.round, self.counted.get(name, 0), state.broadcast, self.statistics
+                self.plan, state.round, counted(state).get(name, 0), state.broadcast, self.statistics
             )
             for name, node in clients.items()
         }
@@ -331,9 +325,10 @@ class FlowerEngine:
         return np.array([known.get(name, 0.0) for name in names], np.float32)
 
     def _finished(
-        self, state: State, metrics: dict[str, dict[str, float]], answers: Answers
+        self, state: State, server: Any, metrics: dict[str, dict[str, float]], answers: Answers
     ) -> tuple[State, RoundReport]:
-        self.counted |= dict.fromkeys(metrics, state.round)
+        number = state.round + 1
+        state = State(number, server, memo={COUNTED: counted(state) | dict.fromkeys(metrics, number)})
         traffic = rounds.Traffic(payload_bytes(state.broadcast), payload_bytes(self.like))
         return state, RoundReport(metrics, answers.rejected, tuple(answers.missing), traffic)
 
@@ -349,6 +344,14 @@ class FlowerEngine:
             if node in open_questions:
                 open_questions.remove(node)
                 yield node, reply
+
+
+COUNTED = "counted"
+
+
+def counted(state: State) -> dict[str, int]:
+    """For each client the rounds that were finished when it last counted: it goes on from its state of then."""
+    return dict(state.memo.get(COUNTED, {}))
 
 
 # What a reply can be that is not as it should be: refused by us, or not readable as what it claims to be.
@@ -392,8 +395,11 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     # Every round is saved: its clients have moved on and cannot repeat it.
     config = replace(config, run=replace(config.run, checkpoint_seconds=0.0))
     loop = Loop(config, run, engine, task, progress, plan.privacy, "fova server --resume")
-    with run.lock():
-        finished = loop.finish(loop.train(StopSignal(progress.note, request.exists, threads=False)))
+    try:
+        with run.lock():
+            finished = loop.finish(loop.train(StopSignal(progress.note, request.exists, threads=False)))
+    finally:
+        request.unlink(missing_ok=True)
     progress.finish()
     return finished
 

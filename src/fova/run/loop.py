@@ -95,7 +95,6 @@ class Loop:
         state = load_checkpoint(self.run.checkpoints, fresh, self.config.fingerprint()) or fresh
         self._insist_on_rounds_left(state)
         self.run.rewind(state.round if state.round else -1)
-        self.engine.resume(state, self.run.metrics())
         self._note_clients()
         return state
 
