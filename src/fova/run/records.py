@@ -160,7 +160,7 @@ def read_record(directory: Path) -> Record:
         config_text=(directory / "config.toml").read_text(encoding="utf-8"),
         run=run,
         rounds=rounds,
-        clients=_with_participation(clients, rounds) if over_network else clients,
+        clients=_with_participation(clients, rounds),
         timing=tuple(_lines(files, "timing.jsonl", files.timing, run.rounds, _timing)),
         final=_final(files, run) if complete else None,
         complete=complete,
@@ -254,14 +254,20 @@ def _facts(client: "_Table") -> ClientFacts:
 def _with_participation(
     clients: Mapping[str, ClientFacts], rounds: tuple[RoundRecord, ...]
 ) -> dict[str, ClientFacts]:
-    """The clients, also those that reported nothing, with the number of rounds that each took part in."""
+    """The clients, also those that reported nothing, with the number of rounds that each took part in.
+
+    Where every client counted in every round, or the log names none (privacy), there is nothing to add.
+    """
+    named = [line for line in rounds if line.clients or line.rejected or line.missing]
+    if all(set(line.clients) == set(clients) for line in named):
+        return dict(clients)
     tallies: dict[str, Counter[str]] = {name: Counter() for name in clients}
     for line in rounds:
         for kind, names in (("counted", line.clients), ("rejected", line.rejected), ("missing", line.missing)):
             for name in names:
                 tallies.setdefault(name, Counter())[kind] += 1
     facts = {}
-    for name, tally in sorted(tallies.items()):
+    for name, tally in tallies.items():
         counted, rejected, missing = (tally.get(kind) for kind in ("counted", "rejected", "missing"))
         known = clients.get(name, ClientFacts())
         facts[name] = replace(known, counted=counted, rejected=rejected, missing=missing)
