@@ -6,7 +6,6 @@ calls `check_ranges` when it is made, so that flags, files and Python programs m
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -49,7 +48,6 @@ class Within:
 ANY = Within()  # where no range is declared; only algorithms in users' files have such fields
 
 
-@cache
 def ranges(kind: type) -> dict[str, Within]:
     """The ranges that the fields of a dataclass declare. A field that is declared anew keeps its range."""
     found: dict[str, Within] = {}

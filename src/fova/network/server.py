@@ -40,6 +40,7 @@ from fova.progress import Progress
 from fova.run.config import Config, load_config, unit_of_reward
 from fova.run.directory import RunDirectory
 from fova.run.loop import Finished, Loop
+from fova.run.records import read_table
 from fova.settings import Within, check_ranges, fill
 from fova.spaces import Box, Space
 from fova.tasks import registry
@@ -119,8 +120,9 @@ def create_run(path: Path, config: Config, network: ServerConfig) -> RunDirector
 
 def read_server(run: RunDirectory) -> tuple[str, ServerConfig]:
     """The number of a federation's run, and how its server was set up."""
-    about = run.read_json("server.json")
-    return about.pop("run_id"), fill(ServerConfig, about, f"of {run.path / 'server.json'}")
+    about = read_table(run, "server.json")
+    network = {name: value for name, value in about.content.items() if name != "run_id"}
+    return about.text("run_id"), fill(ServerConfig, network, f"of {run.path / 'server.json'}")
 
 
 @dataclass

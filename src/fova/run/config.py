@@ -237,9 +237,9 @@ def insist_on_memory(algorithm: Any, clients: int, cohort: int) -> None:
     needed = BYTES_OF_A_NUMBER * (clients * COPIES * weights + activations)
     if needed > free:
         raise FovaError(
-            f"{clients:,} clients with hidden {shown(tuple(hidden))} and batch_size {algorithm.batch_size:,} need at "
-            f"least {needed / 1e9:,.1f} GB of memory, but {free / 1e9:,.1f} GB are available. Use narrower layers, a "
-            "smaller batch_size or cohort, or fewer clients."
+            f"{clients:,} clients with hidden {shown(tuple(hidden))} and batch_size {algorithm.batch_size:,} "
+            f"need at least {needed / 1e9:,.1f} GB of memory, but {free / 1e9:,.1f} GB are available. Use "
+            "narrower layers, a smaller batch_size or cohort, or fewer clients."
         )
 
 
