@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, TypeVar
 
@@ -65,7 +65,8 @@ class StopSignal:
         """Tell the user, once, that the wish was heard."""
         if self.wanted and not self._acknowledged:
             self._acknowledged = True
-            self._tell("Stopping after this round, with everything saved. Press Ctrl-C again to stop now.")
+            with suppress(OSError):  # the terminal is closed, and the round shall end all the same
+                self._tell("Stopping after this round, with everything saved. Press Ctrl-C again to stop now.")
 
 
 def in_thread(work: Callable[[], T]) -> "Future[T]":
@@ -84,7 +85,10 @@ def _deliver(work: Callable[[], T], result: "Future[T]") -> None:
 
 @contextmanager
 def stop_signal(tell: Callable[[str], None]) -> Iterator[StopSignal]:
-    """The first Ctrl-C (or SIGTERM) asks to stop after the running round; the second stops at once."""
+    """The first signal asks to stop after the running round; the second stops at once.
+
+    The signals are Ctrl-C, SIGTERM and SIGHUP, which a program gets when its terminal is closed.
+    """
     stop = StopSignal(tell)
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -95,12 +99,8 @@ def stop_signal(tell: Callable[[str], None]) -> Iterator[StopSignal]:
     if not _can_handle_signals():
         yield stop
         return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled_by(ask):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -114,14 +114,24 @@ def explained(words: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def heeding_signals() -> Iterator[None]:
-    """In here Ctrl-C and SIGTERM stop at once, even where a shell started us in the background to ignore Ctrl-C."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    """In here every signal stops at once, even where a shell started us in the background to ignore Ctrl-C."""
+    with _handled_by(signal.default_int_handler):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """In here the signals that ask a program to end call `handler`."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # Windows has no SIGHUP. `nohup` starts a program that ignores it and is to outlive its terminal.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def leave(code: int) -> NoReturn:

@@ -30,6 +30,7 @@ from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from fova.run.config import Config
 from fova.run.directory import RunDirectory
 from fova.run.events import EventLog
+from fova.run.records import read_statistics
 from fova.spaces import Space
 from fova.tasks.registry import Task
 
@@ -82,8 +83,7 @@ class Loop:
     @cached_property
     def statistics(self) -> Statistics:
         """The federation's statistics: saved by an earlier start of the run, or gathered now."""
-        saved = self.run.read_json(STATISTICS) if (self.run.path / STATISTICS).exists() else None
-        return self.engine.prepare(saved)
+        return self.engine.prepare(read_statistics(self.run, self.engine.space.observation))
 
     def last_state(self) -> State | None:
         """The state in the newest checkpoint; None if there is none yet."""
