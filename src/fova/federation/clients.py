@@ -49,7 +49,7 @@ class ClientSpec:
     def __post_init__(self) -> None:
         check_ranges(self)
         if not self.data:
-            raise FovaError("A client's data is empty. Name a quality of the task, or a file.")
+            raise FovaError("A client's data is an empty name. Name a quality of the task, or a file.")
         if self.name == "":
             raise FovaError(
                 f"The client with data {self.data!r} has an empty name. Leave the name out for the default."
