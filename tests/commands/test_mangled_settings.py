@@ -66,7 +66,7 @@ def test_a_flag_out_of_range(refused, flag, words):
         (("99999999-expert",), "'99999999-expert' stands for too many clients. One word may stand for 10,000."),
         ((f"{'9' * 200}-expert",), "stands for too many clients"),
         (("9999-expert-9999-random",), "stands for too many clients"),
-        (("",), "A client's data is empty."),
+        (("",), "A client's data is an empty name."),
     ],
 )
 def test_clients_that_cannot_be(refused, clients, words):
