@@ -155,6 +155,8 @@ class Algorithm(Protocol):
     action_spaces: ClassVar[tuple[type, ...]]
     """The classes of `fova.spaces` that a policy of this algorithm can act in. `init` refuses any other."""
     batch_size: int
+    discount: float
+    """Gamma. The federation's statistics depend on it, also where the algorithm itself does not."""
 
     @property
     def stride(self) -> int:
