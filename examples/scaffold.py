@@ -1,6 +1,6 @@
 """Control variates in one file: SCAFFOLD for behaviour cloning.
 
-    fova train --algorithm examples/scaffold.py --task maze2d-umaze --clients expert medium
+    fova train --algorithm examples/scaffold.py --task maze2d-umaze --clients expert random
 
 Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", algorithm 1 with option II.
 Clients whose data differ drift apart during their local steps. Each client k therefore carries an estimate c_k of

@@ -34,3 +34,15 @@ def fova_command(monkeypatch, tmp_path, capsys):
         return code, printed.out, printed.err
 
     return run
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say in one visible line what was not checked for want of a browser, and the remedy."""
+    reports = terminalreporter.stats.get("skipped", [])
+    unseen = [report for report in reports if "test_page_in_browser" in report.nodeid]
+    if unseen:
+        terminalreporter.write_sep("!", f"{len(unseen)} browser tests did NOT run", red=True)
+        terminalreporter.write_line(
+            "They need Chromium, and axe-core for accessibility. `bash .ci/run` installs both. By hand: apt-get "
+            "install chromium, npm install axe-core, then FOVA_AXE=PATH/axe.min.js make test"
+        )

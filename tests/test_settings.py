@@ -1,10 +1,17 @@
-from dataclasses import dataclass
-from typing import Literal
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Literal, get_args, get_type_hints
 
+import numpy as np
 import pytest
 
+from fova import algorithms
 from fova.errors import FovaError
-from fova.settings import fill
+from fova.federation.clients import ClientSpec
+from fova.network.server import ServerConfig
+from fova.run.config import RunConfig
+from fova.settings import Within, check_ranges, fill, ranges
 
 
 @dataclass(frozen=True)
@@ -43,3 +50,83 @@ def test_good_values_arrive_in_their_type():
 def test_wrong_values_are_named(values, words):
     with pytest.raises(FovaError, match=words):
         fill(Example, values, "here")
+
+
+# --- Ranges ---
+
+
+@dataclass(frozen=True)
+class Ranged:
+    share: Annotated[float, Within(0, 1, above=True)] = 0.5
+    count: Annotated[int, Within(1, 1_000)] = 3
+    weight: Annotated[float | Literal["auto"], Within(0)] = "auto"
+    widths: Annotated[tuple[int, ...], Within(1, 64)] = (8,)
+    limit: Annotated[float | None, Within(0, 1, below=True)] = None
+    free: float = 0.0
+    on: bool = True
+
+    def __post_init__(self):
+        check_ranges(self)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"share": 0.0}, "share is 0.0, but must be above 0 and at most 1."),
+        ({"share": 1.5}, "share is 1.5, but must be above 0 and at most 1."),
+        ({"share": math.nan}, "share is nan, but must be above 0 and at most 1."),
+        ({"share": 1e-40}, "share is 1e-40, but must be at least 1e-30."),
+        ({"count": 0}, "count is 0, but must be at least 1 and at most 1,000."),
+        ({"count": 2**63}, "count is 9223372036854775808, but must be at least 1 and at most 1,000."),
+        ({"weight": -1}, "weight is -1.0, but must be at least 0."),
+        ({"weight": math.inf}, "weight is inf, but must be at least 0 and at most 1e+30."),
+        ({"weight": 10**400}, "but must be at least 0 and at most 1e+30."),
+        ({"widths": [8, 0]}, "widths is (8, 0), but each number must be at least 1 and at most 64."),
+        ({"limit": 1.0}, "limit is 1.0, but must be at least 0 and below 1."),
+        ({"free": math.nan}, "free is nan, but must be at least -1e+30 and at most 1e+30."),
+        ({"free": -(10**400)}, "but must be at least -1e+30."),
+        ({"count": 1 << 20_000}, "count is a number of thousands of digits, but must be"),
+    ],
+)
+def test_numbers_outside_their_range_are_named(values, words):
+    with pytest.raises(FovaError) as error:
+        fill(Ranged, values, "here")
+    assert words in str(error.value)
+    assert len(str(error.value)) < 200, "long values are shortened"
+
+
+def test_python_programs_meet_the_same_check():
+    assert Ranged(share=1, limit=0.0, weight=2.0).share == 1
+    with pytest.raises(FovaError, match=r"share is .*nan.*, but must be above 0"):
+        Ranged(share=np.float32("nan"))
+    with pytest.raises(FovaError, match=r"count is .*0.*, but must be at least 1"):
+        Ranged(count=np.int64(0))
+
+
+def test_a_field_that_is_declared_anew_keeps_its_range():
+    @dataclass(frozen=True)
+    class Mine(Ranged):
+        share: float = 0.25
+
+    with pytest.raises(FovaError, match="share is 2, but must be above 0 and at most 1"):
+        Mine(share=2)
+
+
+def test_an_algorithm_of_a_user_is_checked_too():
+    kind = algorithms.get(str(Path(__file__).parents[1] / "examples/fed_awac.py"))
+    with pytest.raises(FovaError, match="discount is 2, but must be at least 0 and below 1"):
+        kind(discount=2)
+
+
+def is_numeric(hint):
+    return hint in (int, float) or any(map(is_numeric, get_args(hint)))
+
+
+@pytest.mark.parametrize(
+    "kind", [RunConfig, ServerConfig, ClientSpec, *algorithms.by_name().values()], ids=lambda kind: kind.__name__
+)
+def test_every_number_that_a_user_can_set_has_a_range(kind):
+    hints = get_type_hints(kind)
+    numeric = {field.name for field in fields(kind) if is_numeric(hints[field.name])}
+    assert numeric
+    assert numeric <= set(ranges(kind)), "declare it as Annotated[float, Within(...)]"

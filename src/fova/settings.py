@@ -1,18 +1,86 @@
-"""Filling a config dataclass from named values that a person wrote: every name and every kind is checked."""
+"""Filling a config dataclass from named values that a person wrote: every name, kind and range is checked.
 
-from dataclasses import fields
+A field declares its range where it declares its type: `discount: Annotated[float, Within(0, 1)] = 0.99`. A class
+calls `check_ranges` when it is made, so that flags, files and Python programs meet the same check.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fova.errors import FovaError, unknown
 
 T = TypeVar("T")
 
+# Training computes in single precision. It ends at 3.4e38 and 1.2e-38; larger numbers are infinite, smaller ones 0.
+LARGEST, SMALLEST = 1e30, 1e-30
+LONGEST_SHOWN = 60  # characters of a value in a message
+
+
+@dataclass(frozen=True)
+class Within:
+    """The range of a number, or of each number in a list."""
+
+    least: float = -LARGEST
+    most: float = LARGEST
+    above: bool = False  # `least` itself is outside
+    below: bool = False  # `most` itself is outside
+
+    def holds(self, number: float) -> bool:
+        """Whether a number is in the range. NaN never is."""
+        if self.above and not number >= self.least + SMALLEST:
+            return False
+        return self.least <= number < self.most if self.below else self.least <= number <= self.most
+
+    def in_words(self, number: float) -> str:
+        """The range that a number is outside of. The ends of single precision are named only where they matter."""
+        if self.above and self.least < number < self.least + SMALLEST:
+            return f"at least {_figure(SMALLEST)}"
+        low = f"{'above' if self.above else 'at least'} {_figure(self.least)}"
+        high = f"{'below' if self.below else 'at most'} {_figure(self.most)}"
+        ends = [low] if self.least > -LARGEST or number < self.least else []
+        ends += [high] if self.most < LARGEST or number > self.most else []
+        return " and ".join(ends or [low, high])
+
+
+ANY = Within()  # where no range is declared; only algorithms in users' files have such fields
+
+
+def ranges(kind: type) -> dict[str, Within]:
+    """The ranges that the fields of a dataclass declare. A field that is declared anew keeps its range."""
+    found: dict[str, Within] = {}
+    for base in reversed(kind.__mro__):
+        hints = get_type_hints(base, include_extras=True) if is_dataclass(base) else {}
+        for name, hint in hints.items():
+            for item in hint.__metadata__ if get_origin(hint) is Annotated else ():
+                if isinstance(item, Within):
+                    found[name] = item
+    return found
+
+
+def check_ranges(settings: Any) -> None:
+    """Refuse a dataclass in which a number is outside the range that its field declares."""
+    declared = ranges(type(settings))
+    for field in fields(settings):
+        value, within = getattr(settings, field.name), declared.get(field.name, ANY)
+        for number in _numbers(value):
+            if not within.holds(number):
+                each = "each number " if isinstance(value, list | tuple) else ""
+                raise FovaError(f"{field.name} is {shown(value)}, but {each}must be {within.in_words(number)}.")
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(item, Real) and not isinstance(item, bool):
+            yield item
+
 
 def fill(kind: type[T], values: Any, where: str) -> T:
     """`kind(**values)`, or an error that names the setting, what it was given and what it takes."""
     if not isinstance(values, dict):
-        raise FovaError(f"{where} must be a table of settings, but is {values!r}.")
+        raise FovaError(f"{where} must be a table of settings, but is {shown(values)}.")
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     hints = get_type_hints(kind)
     checked = {}
@@ -21,11 +89,27 @@ def fill(kind: type[T], values: Any, where: str) -> T:
             raise unknown(f"setting {where}", name, names)
         fits, checked[name] = _fit(value, hints[name])
         if not fits:
-            raise FovaError(f"{name} {where} is {value!r}, but must be {_spoken(hints[name])}.")
+            raise FovaError(f"{name} {where} is {shown(value)}, but must be {_spoken(hints[name])}.")
     try:
-        return kind(**checked)
+        filled = kind(**checked)
     except TypeError as error:
         raise FovaError(f"A setting {where} is missing: {error}") from error
+    check_ranges(filled)
+    return filled
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it, shortened where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not write whole numbers of more than 4,300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
+
+
+def _figure(number: float) -> str:
+    whole = float(number).is_integer() and abs(number) < LARGEST
+    return f"{int(number):,}" if whole else f"{number:g}"
 
 
 def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
@@ -34,18 +118,27 @@ def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
     if origin in (Union, UnionType):
         return next((fit for option in options if (fit := _fit(value, option))[0]), (False, value))
     if origin is Literal:
-        return value in options, value
+        return isinstance(value, str) and value in options, value
     if origin is tuple:
         if not isinstance(value, list | tuple):
             return False, value
         fits = [_fit(item, options[0]) for item in value]
         return all(ok for ok, _ in fits), tuple(item for _, item in fits)
     if hint is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number, float(value) if is_number else value
+        return _as_float(value)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool), value
+        is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+        return is_whole, int(value) if is_whole else value
     return isinstance(value, hint), value
+
+
+def _as_float(value: Any) -> tuple[bool, Any]:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False, value
+    try:
+        return True, float(value)
+    except OverflowError:  # a whole number beyond all floats; no range holds it
+        return True, value
 
 
 def _spoken(hint: Any) -> str:

@@ -90,7 +90,7 @@ def test_help_and_misspelt_flags_of_an_own_algorithm(fova_command, tmp_path):
     shutil.copy(EXAMPLE, tmp_path / "mine.py")
     code, out, err = fova_command("train", "--algorithm", "mine.py", "--help")
     assert (code, err) == (0, "")
-    assert "How sharply cloning prefers actions" in out
+    assert "Temperature of the weights exp(advantage / temperature)" in out
     code, out, err = fova_command("train", "--algorithm", "mine.py", "--temprature", 3)
     assert code == 2
     assert "--temperature" in out + err

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hand_made import write_folder, write_hdf5, write_minari, write_npz, write_parquet
 
-from fova import cli_data
-from fova.clients import ClientSpec, is_file, located
-from fova.config import Config
+from fova.algorithms import configure
+from fova.commands.data import command as data_command
 from fova.data.sources import load
 from fova.errors import FovaError
+from fova.federation.clients import ClientSpec, is_file, located
+from fova.run.config import Config
 
 WRITERS = {"npz": write_npz, "hdf5": write_hdf5, "parquet": write_parquet}
 NOT_UTF8 = "caf\udce9"  # how Python spells the Latin-1 name of a café
@@ -123,7 +124,7 @@ def test_a_name_that_is_not_utf8_is_refused(ending, tmp_path):
 def test_files_in_a_folder_whose_names_are_not_utf8(tmp_path, capsys):
     folder = write_folder(tmp_path / "logs")
     (folder / f"{NOT_UTF8}.txt").write_text("not data")
-    cli_data.main(["validate", str(folder)])  # prints the note
+    data_command(["validate", str(folder)])  # prints the note
     assert r"Not read: caf\xe9.txt." in capsys.readouterr().out
     (folder / "episode_1.npz").rename(folder / f"{NOT_UTF8}.npz")
     with pytest.raises(FovaError, match=r"caf\\xe9\.npz: the name is not valid UTF-8"):
@@ -140,7 +141,7 @@ def test_control_characters_are_refused_and_not_printed(name):
 def test_names_of_columns_are_printed_as_one_line(tmp_path, capsys):
     file = write_npz(tmp_path / "log.npz", **{"two\nlines": np.zeros(7), "red\x1b[31m": np.zeros(7)})
     for command in ("validate", "inspect"):
-        cli_data.main([command, str(file)])
+        data_command([command, str(file)])
         out = capsys.readouterr().out
         assert r"red\x1b[31m, two\nlines" in out
         assert "\x1b[31m" not in out
@@ -158,7 +159,11 @@ def test_names_of_columns_are_printed_as_one_line(tmp_path, capsys):
     ],
 )
 def test_a_name_that_cannot_be_is_refused_for_a_client_too(name, words):
-    for read in (load, lambda name: located(name, Path()), lambda name: Config(None, (ClientSpec(name),), None)):
+    for read in (
+        load,
+        lambda name: located(name, Path()),
+        lambda name: Config(None, (ClientSpec(name),), configure("fova")),
+    ):
         with pytest.raises(FovaError) as error:
             read(name)
         assert words in str(error.value)

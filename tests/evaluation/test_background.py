@@ -3,13 +3,13 @@ import threading
 
 import pytest
 
-from fova.evaluation.background import Lines
+from fova.evaluation.background import PendingLines
 from fova.machine.interrupts import StopSignal, stop_signal
 
 
 @pytest.fixture
 def lines():
-    return Lines(StopSignal(print), background=True)
+    return PendingLines(StopSignal(print), background=True)
 
 
 def test_lines_wait_for_the_evaluation_before_them_and_stay_in_order(lines):
@@ -55,7 +55,7 @@ def test_an_error_is_raised_when_the_next_evaluation_is_due(lines):
 
 
 def test_without_the_background_a_line_is_made_at_once():
-    lines, made = Lines(StopSignal(print), background=False), []
+    lines, made = PendingLines(StopSignal(print), background=False), []
     lines.add(lambda: made.append(1), plays=True)
     assert made == [1]
     with pytest.raises(ZeroDivisionError):
@@ -65,7 +65,7 @@ def test_without_the_background_a_line_is_made_at_once():
 def test_ctrl_c_twice_does_not_wait_for_the_evaluation():
     released = threading.Event()
     with stop_signal(lambda words: signal.raise_signal(signal.SIGINT)) as stop:
-        lines = Lines(stop, background=True)
+        lines = PendingLines(stop, background=True)
         lines.add(lambda: released.wait(timeout=20), plays=True)
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):

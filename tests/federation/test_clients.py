@@ -4,6 +4,7 @@ import pytest
 from fova.data.transitions import Episode
 from fova.errors import FovaError
 from fova.federation.clients import ClientSpec, Federation, complete
+from fova.federation.statistics import client_statistics, common_normaliser
 from fova.spaces import Space
 from fova.tasks.registry import Task
 from tiny import make_episode, make_transitions, save_npz
@@ -68,7 +69,8 @@ def test_a_file_is_taken_whole_or_shared_out_evenly(tmp_path):
 def test_data_is_put_into_the_frame_of_the_networks():
     data = make_transitions(1)
     shifted = Federation.of({"a": data}, bounds=(-2.0, 6.0))
-    prepared = shifted.prepared(shifted.normaliser(), reward_scale=0.1)["a"]
+    normaliser = common_normaliser([client_statistics(data)], 3)
+    prepared = shifted.prepared(normaliser, {"a": 0.1})["a"]
     np.testing.assert_allclose(prepared.actions, (data.actions + 2) / 4 - 1, atol=1e-6)
     np.testing.assert_allclose(prepared.observations.mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(prepared.observations.std(axis=0), 1, atol=5e-3)

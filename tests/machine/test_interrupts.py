@@ -3,10 +3,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from fova.machine.interrupts import Interrupted, explained, stop_signal
+from fova.machine.interrupts import Interrupted, explained, heeding_signals, stop_signal
 
 
 def press():
@@ -61,11 +62,43 @@ def test_two_presses_do_not_wait_for_the_computation():
     released.set()
 
 
+needs_hangups = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
+
+
+@needs_hangups
+def test_a_closed_terminal_stops_after_the_round():
+    def tell(words):
+        raise OSError("the terminal is closed")
+
+    def work():
+        os.kill(os.getpid(), signal.SIGHUP)
+        time.sleep(1)
+        return 7
+
+    with stop_signal(tell) as stop:
+        assert stop.compute(work) == 7, "the round ends first"
+        assert stop.wanted
+    with pytest.raises(KeyboardInterrupt), heeding_signals():
+        signal.raise_signal(signal.SIGHUP)
+
+
+@needs_hangups
+def test_a_program_under_nohup_outlives_its_terminal():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_signal(print) as stop, heeding_signals():
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop.wanted
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_handlers_are_put_back():
-    before = signal.getsignal(signal.SIGINT)
+    numbers = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = [signal.getsignal(number) for number in numbers]
     with stop_signal(print):
-        assert signal.getsignal(signal.SIGINT) is not before
-    assert signal.getsignal(signal.SIGINT) is before
+        assert all(signal.getsignal(number) is not old for number, old in zip(numbers, before))
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 def test_outside_the_main_thread_nothing_is_handled():

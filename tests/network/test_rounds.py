@@ -14,6 +14,7 @@ from fova.algorithms import configure
 from fova.data.sources import load
 from fova.errors import FovaError
 from fova.federation.clients import ClientSpec, Federation
+from fova.machine.interrupts import Interrupted
 from fova.network import client as flower_client
 from fova.network import server as flower_server
 from fova.network.messages import NUMBERS, WEIGHT
@@ -447,6 +448,66 @@ def test_a_killed_server_resumes_with_the_same_result_and_counts_no_round_twice(
     state = train(grid, run)
     assert [entry["round"] for entry in run.metrics()] == [0, 1, 2, 3, 4]
     expected, _ = simulated(ward_files, config)
+    assert_close(state.broadcast, expected.broadcast)
+
+
+def test_a_run_can_be_made_longer_and_ends_like_one_that_was_long_from_the_start(grid, ward_files, tmp_path):
+    run = new_run(tmp_path, settings(rounds=2))
+    train(grid, run)
+    file = run.path / "config.toml"
+    file.write_text(file.read_text().replace("rounds = 2", "rounds = 4"))
+    state = train(grid, run)
+    expected, _ = simulated(ward_files, settings(rounds=4))
+    assert_close(state.broadcast, expected.broadcast)
+
+
+def test_a_private_run_remembers_who_counted_although_its_log_names_nobody(grid, tmp_path, monkeypatch):
+    private = {"privacy": "client", "privacy_clip": 0.1, "privacy_noise": 1.0, "aggregation": "uniform"}
+    run = new_run(tmp_path, settings(rounds=3, normalise=False, **private))
+    save, asked = loop.save_checkpoint, []
+
+    def killed(directory, state, belongs_to):
+        save(directory, state, belongs_to)
+        if state.round == 2:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "save_checkpoint", killed)
+        with pytest.raises(Killed):
+            train(grid, run)
+    assert all(entry.get("clients", {}) == {} for entry in run.metrics())
+    grid.log.clear()
+    train(grid, run)
+    asked = [m.content["about"]["counted"] for way, _, m in grid.log if way == "down" and "broadcast" in m.content]
+    assert asked == [2, 2, 2], "each client goes on from its own state after round 2"
+
+
+def test_a_wish_to_stop_is_heard_while_the_server_waits_for_clients(grid, tmp_path):
+    grid.nodes.clear()
+    run, waits = new_run(tmp_path), []
+
+    def pause(seconds):
+        waits.append(seconds)
+        (run.path / flower_server.STOP_REQUEST).touch()
+
+    with pytest.raises(Interrupted, match="before a round was saved"):
+        train(grid, run, pause=pause)
+    assert len(waits) == 1
+    assert not (run.path / flower_server.STOP_REQUEST).exists()
+
+
+def test_a_wish_to_stop_is_heard_after_the_round_and_the_run_goes_on_later(grid, ward_files, tmp_path):
+    run = new_run(tmp_path)
+
+    class Asks(Notes):
+        def round(self, entry):
+            if entry["round"] == 2:
+                (run.path / flower_server.STOP_REQUEST).touch()
+
+    with pytest.raises(Interrupted, match=r"round 2 of 3(.|\n)*fova server --resume"):
+        train(grid, run, Asks())
+    state = train(grid, run)
+    expected, _ = simulated(ward_files, settings())
     assert_close(state.broadcast, expected.broadcast)
 
 

@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from fova.network.superlink import Door
+from fova.network.superlink import ControlFence
 
 
 async def behind_the_door(scope, receive, send):
@@ -15,7 +15,7 @@ async def behind_the_door(scope, receive, send):
 
 def status(path, caller, trusted=frozenset()):
     async def ask():
-        transport = httpx.ASGITransport(Door(behind_the_door, trusted), client=(caller, 50000))
+        transport = httpx.ASGITransport(ControlFence(behind_the_door, trusted), client=(caller, 50000))
         async with httpx.AsyncClient(transport=transport, base_url="https://server") as client:
             return (await client.post(path)).status_code
 
@@ -52,7 +52,7 @@ def test_paths_that_only_look_like_the_clients_interface(path):
         async def send(message):
             pass
 
-        await Door(inside)(scope, receive, send)
+        await ControlFence(inside)(scope, receive, send)
         return reached
 
     reached = asyncio.run(ask())

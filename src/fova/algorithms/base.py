@@ -25,7 +25,7 @@ This package is pure maths: no file, network, clock or environment access, and n
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import equinox as eqx
 import jax
@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from fova.errors import FovaError
 from fova.networks import ActorKind, Initialisation, TwinCritic, distance, make_actor
+from fova.settings import Within, check_ranges
 from fova.spaces import Box, Space
 
 T = TypeVar("T")
@@ -46,6 +47,8 @@ ClientWeights = Literal["submitted", "returns"]
 
 # A client measures its policy on this many of its own states at the end of a round.
 MEASURED_STATES = 512
+# More layers take minutes to compile.
+MOST_LAYERS = 10
 
 
 # --- What travels through an algorithm --------------------------------------------------------------------
@@ -152,6 +155,8 @@ class Algorithm(Protocol):
     action_spaces: ClassVar[tuple[type, ...]]
     """The classes of `fova.spaces` that a policy of this algorithm can act in. `init` refuses any other."""
     batch_size: int
+    discount: float
+    """Gamma. The federation's statistics depend on it, also where the algorithm itself does not."""
 
     @property
     def stride(self) -> int:
@@ -278,17 +283,17 @@ class ActorCritic:
     # The first preset is the default. The second gives a baseline the LayerNorm that it was published without.
     presets: ClassVar[dict[str, dict[str, Any]]] = {"published": {}, "layer-norm": {"critic_layer_norm": True}}
 
-    discount: float = 0.99
+    discount: Annotated[float, Within(0, 1, below=True)] = 0.99
     """Gamma: weight of a reward one step later."""
-    tau: float = 0.005
+    tau: Annotated[float, Within(0, 1)] = 0.005
     """Share of the current critics that the target critics take over at every step."""
-    batch_size: int = 256
+    batch_size: Annotated[int, Within(1, 1_000_000)] = 256
     """Transitions in a minibatch."""
-    actor_lr: float = 1e-4
+    actor_lr: Annotated[float, Within(0)] = 1e-4
     """Adam's learning rate for the actor."""
-    critic_lr: float = 3e-4
+    critic_lr: Annotated[float, Within(0)] = 3e-4
     """Adam's learning rate for the critics."""
-    hidden: tuple[int, ...] = (256, 256, 256)
+    hidden: Annotated[tuple[int, ...], Within(1, 65_536)] = (256, 256, 256)
     """Widths of the hidden layers of actor and critics."""
     actor: ActorKind = "clipped"
     """Distribution of the actions: clipped (Gaussian around a tanh mean, clipped to the bounds), squashed (tanh of
@@ -299,16 +304,16 @@ class ActorCritic:
     """LayerNorm after each hidden layer of the critics."""
     initialisation: Initialisation = "fan_in"
     """First weights of the networks: fan_in (uniform in +-1/sqrt(inputs)) or orthogonal."""
-    value_weight: float = 0.0
+    value_weight: Annotated[float, Within(0)] = 0.0
     """Sharpness of the server's weights softmax(value_weight * mean Q_k(s, pi_k(s))), with the critics Q_k of the
     client. 0 is the plain mean."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "stride"):
-            if getattr(self, name) < 1:
-                raise FovaError(f"{name} is {getattr(self, name)}, but must be at least 1.")
-        if not self.hidden or min(self.hidden) < 1:
-            raise FovaError(f"hidden is {self.hidden}, but needs at least one layer, each at least 1 wide.")
+        check_ranges(self)
+        if self.stride < 1:
+            raise FovaError(f"stride is {self.stride}, but must be at least 1.")
+        if not 1 <= len(self.hidden) <= MOST_LAYERS:
+            raise FovaError(f"hidden has {len(self.hidden)} layers, but must have 1 to {MOST_LAYERS}.")
 
     @property
     def stride(self) -> int:

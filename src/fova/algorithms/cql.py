@@ -5,7 +5,7 @@ the critics push down a soft maximum of Q over sampled actions and push up the Q
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, Model, Temperature, replace
 from fova.networks import Clipped, GaussianActor, Squashed, TwinCritic, polyak
+from fova.settings import Within
 from fova.spaces import Space
 
 # --- What a client carries beyond the skeleton ------------------------------------------------------------
@@ -67,11 +68,11 @@ class CqlFl(ActorCritic):
     """Distribution of the actions: squashed (tanh of a Gaussian) or clipped."""
     critic_layer_norm: bool = False
     """LayerNorm after each hidden layer of the critics."""
-    alpha: float = 5.0
+    alpha: Annotated[float, Within(0)] = 5.0
     """Weight of the conservative term."""
-    samples: int = 10
+    samples: Annotated[int, Within(1, 1_000)] = 10
     """Actions sampled from each source (the policy at s, the policy at s', uniform)."""
-    gradient_clip: float = 0.0
+    gradient_clip: Annotated[float, Within(0)] = 0.0
     """Largest norm of the actor's gradient; 0 does not clip."""
 
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:

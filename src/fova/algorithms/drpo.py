@@ -5,13 +5,14 @@ actor loss is SAC's, minus eta log pi(a_data|s), minus (1 - eta) log pi(a_server
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fova.algorithms.base import Batch, Broadcast
 from fova.algorithms.cql import CqlFl
 from fova.networks import Clipped, Squashed
+from fova.settings import Within
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,9 @@ class Drpo(CqlFl):
     """Weight of the conservative term."""
     gradient_clip: float = 1.0
     """Largest norm of the actor's gradient; 0 does not clip."""
-    eta: float = 0.6
+    eta: Annotated[float, Within(0, 1)] = 0.6
     """Weight of the likelihood of the data's action; 1 - eta is that of the global policy's action."""
-    regularisation: float = 1.0
+    regularisation: Annotated[float, Within(0)] = 1.0
     """Weight of both likelihood terms together; 0 leaves CQL."""
 
     def imitation(

@@ -10,7 +10,7 @@ additions:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fova.algorithms.base import Batch, Broadcast, Data, Learner, Submission, replace
 from fova.algorithms.td3bc import FedTd3Bc, cloning_loss, q_term, smoothed_action
 from fova.networks import DeterministicActor, TwinCritic
+from fova.settings import Within
 
 
 class Extra(eqx.Module):
@@ -40,13 +41,13 @@ class Fedora(FedTd3Bc):
 
     value_weight: float = 0.1
     """Sharpness of the server's weights softmax(value_weight * J_k), for actor and critics; 0 is the plain mean."""
-    decay: float = 0.995
+    decay: Annotated[float, Within(0, 1)] = 0.995
     """Factor on the local objective whenever the federated pair has the larger J. 1 never decays."""
     optimistic: bool = True
     """Take the larger of the local and the federated value as target."""
-    global_pull: float = 1.0
+    global_pull: Annotated[float, Within(0)] = 1.0
     """Weight of E[(pi - pibar)^2]."""
-    previous_pull: float = 1.0
+    previous_pull: Annotated[float, Within(0)] = 1.0
     """Weight of E[(pi - pi_prev)^2], pi_prev the client's policy at the end of its previous round."""
 
     def first_extra(self, actor: DeterministicActor) -> Extra:

@@ -8,7 +8,7 @@ a_g ~ pibar(.|x) of the global policy, which is frozen during a round.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, Model, Temperature, replace
 from fova.networks import Clipped, Forward, GaussianActor, Scored, Squashed, TwinCritic, pick, polyak
+from fova.settings import Within
 from fova.spaces import Space
 
 LOCAL, BEHAVIOUR, GLOBAL = range(3)
@@ -173,19 +174,19 @@ class Fova(ActorCritic):
     actor: Literal["clipped", "squashed"] = "clipped"
     """Distribution of the actions: clipped (Gaussian around a tanh mean, clipped to the bounds) or squashed (tanh
     of a Gaussian, as in the authors' program)."""
-    alpha: float | Auto = 5.0
+    alpha: Annotated[float | Auto, Within(0)] = 5.0
     """Weight of the conservative term (eq. vcql), in the unit in which critics learn: the federation's unit of
     reward if alpha, lambda or beta is auto, else that of the raw rewards. auto is 0.5."""
-    lam: float | Auto = 5.0
+    lam: Annotated[float | Auto, Within(0)] = 5.0
     """Lambda: weight of imitation against the Q term of the actor (eq. awr), in the same unit. auto is
     1 / (1 - gamma), which a good policy is worth. 0 leaves the Q term alone."""
-    beta: float | Auto = 5.0
+    beta: Annotated[float | Auto, Within(0, above=True)] = 5.0
     """Temperature of the imitation weights w (eq. awr), in the same unit. auto is 0.3. Large values mean plain
     behaviour cloning."""
     conservative: Literal["vote", "logsumexp"] = "vote"
     """Which Q the critics push down: that of the voted action, or a soft maximum over the votes at s and s' and a
     uniform action."""
-    td_scale: float = 0.5
+    td_scale: Annotated[float, Within(0, above=True)] = 0.5
     """Factor of the squared TD error: 0.5 in the paper, 1 in the authors' program."""
     entropy: Literal["none", "auto"] = "none"
     """Entropy bonus of the actor: none, or SAC's with automatic temperature and target -dim(A)."""
@@ -204,7 +205,7 @@ class Fova(ActorCritic):
     """Hold the vote. Without it (ablation) the action of the client's policy wins everywhere."""
     awr: bool = True
     """Weight the imitation by advantage. Without it (ablation) w = 1: plain behaviour cloning."""
-    continual: float = 0.0
+    continual: Annotated[float, Within(0)] = 0.0
     """alpha_2: pull of Q towards the Q at the last change of the data; 0 is off. It has no effect in a run whose
     data never changes."""
 

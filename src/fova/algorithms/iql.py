@@ -6,7 +6,7 @@ advantage-weighted regression.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, Model, replace
 from fova.networks import MLP, GaussianActor, TwinCritic, polyak
+from fova.settings import Within
 from fova.spaces import Space
 
 MAX_WEIGHT = 100.0
@@ -56,9 +57,9 @@ class FedIql(ActorCritic):
     """Widths of the hidden layers of all networks."""
     critic_layer_norm: bool = False
     """LayerNorm after each hidden layer of the critics and the value."""
-    expectile: float = 0.7
+    expectile: Annotated[float, Within(0, 1, above=True, below=True)] = 0.7
     """Which expectile of Q the value estimates; 0.5 is the mean, towards 1 the maximum."""
-    beta: float = 3.0
+    beta: Annotated[float, Within(0)] = 3.0
     """Inverse temperature of the advantage weights."""
 
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:

@@ -5,7 +5,7 @@ The weight of Q is divided by the mean |Q|, so that it does not depend on the sc
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, Model, minibatches, replace
 from fova.networks import DeterministicActor, TwinCritic, polyak
+from fova.settings import Within
 from fova.spaces import Space
 
 # --- What a client carries beyond the skeleton ------------------------------------------------------------
@@ -70,13 +71,13 @@ class FedTd3Bc(ActorCritic):
     """Widths of the hidden layers of actor and critics."""
     critic_layer_norm: bool = False
     """LayerNorm after each hidden layer of the critics."""
-    q_weight: float = 2.5
+    q_weight: Annotated[float, Within(0)] = 2.5
     """Weight of the normalised Q against cloning."""
-    target_noise: float = 0.2
+    target_noise: Annotated[float, Within(0)] = 0.2
     """Standard deviation of the noise on target actions."""
-    noise_clip: float = 0.5
+    noise_clip: Annotated[float, Within(0)] = 0.5
     """Largest noise on target actions."""
-    policy_delay: int = 2
+    policy_delay: Annotated[int, Within(1, 100)] = 2
     """Critic steps for every step of the actor and the target networks."""
 
     @property

@@ -24,7 +24,7 @@ def parse_run(
     arguments = [re.sub(r"^--lambda(?==|$)", "--lam", a) for a in arguments]  # `lambda` cannot name a Python field
     early = _early(arguments, ("config", "algorithm", "preset"))
     file = read_toml(Path(early["config"])) if "config" in early else ConfigFile()
-    algorithm = early.get("algorithm") or file.algorithm or "fova"
+    algorithm = early.get("algorithm", file.algorithm or "fova")
     preset = early.get("preset")
     written = file.settings | (algorithms.preset_values(algorithm, preset) if preset else {})
     settings = algorithms.configure(algorithm, preset or file.preset, **written)
@@ -42,7 +42,8 @@ def parse_run(
     command.__doc__ = options.__doc__
     parsed: Any = tyro.cli(command, prog=prog, args=arguments)
     parsed = replace(parsed, **{n: as_declared(type(value), getattr(parsed, n)) for n, value in groups.items()})
-    return Config(parsed.task or file.task, file.clients, parsed.settings, algorithm, parsed.run), parsed
+    task = file.task if parsed.task is None else parsed.task
+    return Config(task, file.clients, parsed.settings, algorithm, parsed.run), parsed
 
 
 def _early(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:

@@ -36,6 +36,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "5-medium-expert": ("medium-expert",) * 5,
     "5-expert": ("expert",) * 5,
 }
+MOST_NAMED = 10_000  # maximum number of clients in one name
 COUNTED = re.compile(r"(\d+)-([a-z]+(?:-[a-z]+)*?)(?=-\d|$)-?")
 
 
@@ -43,6 +44,8 @@ def qualities_of(name: str) -> tuple[str, ...]:
     """The quality of each client in a federation named by counts and qualities: `2-expert-2-random`."""
     parts = COUNTED.findall(name)
     spelled = "-".join(f"{count}-{quality}" for count, quality in parts)
+    if any(len(count) > len(str(MOST_NAMED)) for count, _ in parts) or sum(int(n) for n, _ in parts) > MOST_NAMED:
+        raise FovaError(f"{name[:60]!r} stands for too many clients. One word may stand for {MOST_NAMED:,}.")
     if not parts or spelled != name or any(int(count) < 1 for count, _ in parts):
         raise unknown("federation", name, NAMED, "Others are named alike: a number, a quality, and so on.")
     return tuple(quality for count, quality in parts for _ in range(int(count)))

@@ -14,7 +14,7 @@ from fova.machine.interrupts import StopSignal, in_thread
 T = TypeVar("T")
 
 
-class Lines(Generic[T]):
+class PendingLines(Generic[T]):
     """A queue of lines, some of which are still being computed."""
 
     def __init__(self, stop: StopSignal, background: bool) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,11 +23,13 @@ from fova.data.normalise import Normaliser
 from fova.data.paths import as_path
 from fova.data.transitions import Transitions, check, join
 from fova.errors import FovaError
+from fova.settings import Within, check_ranges
 from fova.spaces import Box, Space
 from fova.tasks import datasets
 from fova.tasks.registry import Task
 
 DEFAULT_SIZE = 5000
+MOST_ROWS = 1_000_000_000
 Bounds = tuple[ArrayLike, ArrayLike] | None
 
 
@@ -36,12 +39,21 @@ class ClientSpec:
 
     data: str
     """A quality of the task (expert, random, ...), a data file, or several clients at once (2-expert-2-random)."""
-    size: int | None = None
+    size: Annotated[int | None, Within(2, MOST_ROWS)] = None
     """Transitions to take; by default 5000 of a quality, an even share of a file."""
-    offset: int | None = None
+    offset: Annotated[int | None, Within(0, MOST_ROWS)] = None
     """Row to start from in the source; by default the next episode after the previous client of the same source."""
     name: str | None = None
     """What to call the client; by default its source and a number."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if not self.data:
+            raise FovaError("A client's data is an empty name. Name a quality of the task, or a file.")
+        if self.name == "":
+            raise FovaError(
+                f"The client with data {self.data!r} has an empty name. Leave the name out for the default."
+            )
 
 
 @dataclass(frozen=True)
@@ -88,12 +100,6 @@ class Federation:
         if not specs:
             raise FovaError("No clients were given. Name them, for instance: --clients expert expert random random")
         specs = complete(specs)
-        for spec in specs:
-            if (spec.size is not None and spec.size < 2) or (spec.offset or 0) < 0:
-                raise FovaError(
-                    f"Client {spec.name!r} asks for size {spec.size} at offset {spec.offset or 0}; "
-                    "a size is at least 2 and an offset at least 0."
-                )
         loaded: dict[str, Transitions] = {}
         for source in dict.fromkeys(spec.data for spec in specs):
             tell(f"{Path(source).name} data")
@@ -239,12 +245,12 @@ def _make(
             task.time_limit - 1
         )  # the next client starts with an episode, so the rest of one may be left out
     tenth = max(wanted // 10, 1)
-    told = 0
+    shown = 0
 
     def progress(rows: int) -> None:
-        nonlocal told
-        if rows // tenth > told:
-            told = rows // tenth
+        nonlocal shown
+        if rows // tenth > shown:
+            shown = rows // tenth
             tell(f"making {source} data: {min(rows, wanted):,} of {wanted:,} steps")
 
     return datasets.made(task, source, wanted, seed, progress, tell)

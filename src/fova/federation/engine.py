@@ -25,6 +25,7 @@ class State(NamedTuple):
     server: Any  # what the algorithm's server keeps; `server.broadcast` is sent at the start of the next round
     # One pytree with a leading axis of clients, as NumPy arrays; () where the clients keep their own.
     learners: Any = ()
+    memo: Mapping[str, Any] = {}  # plain values that the engine has to remember between rounds
 
     @property
     def broadcast(self) -> Any:
@@ -51,9 +52,6 @@ class Engine(Protocol):
 
     def start(self) -> State:
         """The state before the first round; a checkpoint has the same shape."""
-
-    def resume(self, state: State, entries: list[dict[str, Any]]) -> None:
-        """Continue from `state`, a checkpoint; `entries` are the lines of metrics.jsonl up to it."""
 
     def round(self, state: State) -> tuple[State, RoundReport]:
         """One round. `state` is used up: continue with the returned one."""

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, TypeVar
 
@@ -66,7 +66,8 @@ class StopSignal:
         """Tell the user, once, that the request was received."""
         if self.wanted and not self._acknowledged:
             self._acknowledged = True
-            self._tell("Stopping after this round, with everything saved. Press Ctrl-C again to stop now.")
+            with suppress(OSError):  # the terminal may be closed; the round ends normally
+                self._tell("Stopping after this round, with everything saved. Press Ctrl-C again to stop now.")
 
 
 def in_thread(work: Callable[[], T]) -> "Future[T]":
@@ -85,7 +86,10 @@ def _deliver(work: Callable[[], T], result: "Future[T]") -> None:
 
 @contextmanager
 def stop_signal(tell: Callable[[str], None]) -> Iterator[StopSignal]:
-    """The first Ctrl-C (or SIGTERM) requests a stop after the running round; the second stops at once."""
+    """The first signal requests a stop after the running round; the second stops at once.
+
+    The signals are Ctrl-C, SIGTERM and SIGHUP. A program gets SIGHUP when its terminal is closed.
+    """
     stop = StopSignal(tell)
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -96,12 +100,8 @@ def stop_signal(tell: Callable[[str], None]) -> Iterator[StopSignal]:
     if not _can_handle_signals():
         yield stop
         return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled_by(ask):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -115,17 +115,27 @@ def explained(words: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def heeding_signals() -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM stop the block at once.
+    """Make Ctrl-C, SIGTERM and SIGHUP stop the block at once.
 
     This also works if a shell started the process in the background, where Ctrl-C is ignored.
     """
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    with _handled_by(signal.default_int_handler):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call `handler` on the signals that ask a program to end, within the block."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # Windows has no SIGHUP. A program started by `nohup` ignores SIGHUP and outlives its terminal.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def leave(code: int) -> NoReturn:

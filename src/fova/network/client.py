@@ -115,7 +115,7 @@ class Client:
             raise Refused(f"Training diverged in round {number + 1}: the parameters are not finite.")
         # Saved before it is sent: an answer that counts always has its state on disk.
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], learner)
-        save_checkpoint(self.checkpoints, State(number + 1, (), stacked), self.plan.fingerprint())
+        save_checkpoint(self.checkpoints, State(number + 1, (), stacked), self.plan.training_fingerprint())
         self.journal.note(
             f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
         )
@@ -125,7 +125,7 @@ class Client:
         """The state after the last round that counted. What was trained since then never reached the server."""
         discard_after(self.checkpoints, counted)
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], fresh)
-        state = load_checkpoint(self.checkpoints, State(0, (), stacked), self.plan.fingerprint())
+        state = load_checkpoint(self.checkpoints, State(0, (), stacked), self.plan.training_fingerprint())
         return fresh if state is None else jax.tree.map(lambda leaf: leaf[0], state.learners)
 
     def _data(self, statistics: Statistics) -> Any:

@@ -25,7 +25,7 @@ from fova.federation.compression import COMPRESSIONS
 from fova.federation.engine import insist_on_whole_steps
 from fova.federation.privacy import Privacy
 from fova.federation.wire import Envelope
-from fova.run.config import RunConfig
+from fova.run.config import Config, RunConfig
 from fova.settings import fill
 from fova.spaces import Space
 from fova.version import __version__
@@ -91,6 +91,10 @@ class Plan:
     def fingerprint(self) -> str:
         """The same for two plans only if they ask for the same computation."""
         return hashlib.blake2b(self.to_json().encode(), digest_size=16).hexdigest()
+
+    def training_fingerprint(self) -> str:
+        """The same for two plans whose saved learners can stand for one another; a run may become longer."""
+        return Config(None, (), self.algorithm, self.algorithm_name, self.run).fingerprint()
 
     # --- What follows from it ---
 

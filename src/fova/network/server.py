@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,8 @@ from fova.progress import Progress
 from fova.run.config import Config, load_config, unit_of_reward
 from fova.run.directory import RunDirectory
 from fova.run.loop import Finished, Loop
-from fova.settings import fill
+from fova.run.records import read_table
+from fova.settings import Within, check_ranges, fill
 from fova.spaces import Box, Space
 from fova.tasks import registry
 
@@ -54,23 +55,25 @@ HELLO_SECONDS = 300.0
 REFUSAL_SECONDS = 60.0
 # So many times in a row enough clients may answer without enough good answers, then the run ends.
 ATTEMPTS = 3
+SECONDS_IN_A_YEAR = 31_536_000
+MOST_COLUMNS = 100_000
 
 
 @dataclass(frozen=True)
 class ServerConfig:
     """How a server treats its clients; the part of a real federation that a simulation does not have."""
 
-    min_clients: int = 2
+    min_clients: Annotated[int, Within(1, 1_000_000)] = 2
     """Fewest clients to start with, and fewest good submissions that make a round."""
-    deadline: float = 600.0
+    deadline: Annotated[float, Within(0, SECONDS_IN_A_YEAR, above=True)] = 600.0
     """Seconds that clients have to answer in a round; whoever is later is left out of it."""
-    observation: int | None = None
+    observation: Annotated[int | None, Within(1, MOST_COLUMNS)] = None
     """Numbers in an observation, where there is no task."""
-    action: int | None = None
+    action: Annotated[int | None, Within(1, MOST_COLUMNS)] = None
     """Numbers in an action, where there is no task."""
     host: str = "0.0.0.0"
     """Address to listen on. Other machines reach only the clients' interface there, never the control interface."""
-    port: int = 8443
+    port: Annotated[int, Within(1, 65535)] = 8443
     """Port to listen on."""
     certificates: str = "certificates/server"
     """Folder with ca.crt, server.crt, server.key and the clients' public keys, from `fova certificates make`."""
@@ -78,12 +81,10 @@ class ServerConfig:
     """Other machines that may use Flower's control interface, as addresses. Whoever may can run code here."""
 
     def __post_init__(self) -> None:
-        if self.min_clients < 1:
-            raise FovaError(f"min_clients is {self.min_clients}, but must be at least 1.")
-        if not self.deadline > 0:
-            raise FovaError(f"deadline is {self.deadline}, but must be above 0 seconds.")
-        if not 0 < self.port < 65536:
-            raise FovaError(f"port is {self.port}, but must be between 1 and 65535.")
+        check_ranges(self)
+        for name in ("host", "certificates"):
+            if not getattr(self, name):
+                raise FovaError(f"{name} is empty. Leave it out for the default, or say which one.")
 
 
 def make_plan(config: Config, network: ServerConfig, run_id: str) -> Plan:
@@ -119,8 +120,9 @@ def create_run(path: Path, config: Config, network: ServerConfig) -> RunDirector
 
 def read_server(run: RunDirectory) -> tuple[str, ServerConfig]:
     """The number of a federation's run, and how its server was set up."""
-    about = run.read_json("server.json")
-    return about.pop("run_id"), fill(ServerConfig, about, f"of {run.path / 'server.json'}")
+    about = read_table(run, "server.json")
+    network = {name: value for name, value in about.content.items() if name != "run_id"}
+    return about.text("run_id"), fill(ServerConfig, network, f"of {run.path / 'server.json'}")
 
 
 @dataclass
@@ -146,7 +148,6 @@ class FlowerEngine:
         self.members: dict[int, str] = {}  # node -> client
         self.refused: dict[int, float] = {}  # node -> when
         self.told: dict[str, ClientStatistics] = {}  # what each client said about its data
-        self.counted: dict[str, int] = {}  # client -> rounds finished when it last counted
 
     # --- The engine ---
 
@@ -167,11 +168,6 @@ class FlowerEngine:
     def start(self) -> State:
         return State(0, self.plan.start()[1])
 
-    def resume(self, state: State, entries: list[dict[str, Any]]) -> None:
-        """Remember when each client last counted: it goes on from its own state of that round."""
-        for entry in entries:
-            self.counted |= dict.fromkeys(entry.get("clients", {}), entry["round"])
-
     def round(self, state: State) -> tuple[State, RoundReport]:
         """One round. Clients that fail are left out; if too few are left, the round is tried again."""
         for attempt in range(1, ATTEMPTS + 1):
@@ -181,7 +177,7 @@ class FlowerEngine:
                 answers, needed = self._collect(state)
             server, metrics = self._judge(state, answers)
             if len(metrics) >= needed:
-                return self._finished(State(state.round + 1, server), metrics, answers)
+                return self._finished(state, server, metrics, answers)
             self.progress.status(
                 f"round {state.round + 1}, attempt {attempt} of {ATTEMPTS}: {len(metrics)} good submissions, "
                 f"but {needed} are needed"
@@ -269,7 +265,7 @@ class FlowerEngine:
         clients = self._choose(state.round, self._wait_for_clients())
         questions = {
             node: messages.round_question(
-                self.plan, state.round, self.counted.get(name, 0), state.broadcast, self.statistics
+                self.plan, state.round, counted(state).get(name, 0), state.broadcast, self.statistics
             )
             for name, node in clients.items()
         }
@@ -331,9 +327,10 @@ class FlowerEngine:
         return np.array([known.get(name, 0.0) for name in names], np.float32)
 
     def _finished(
-        self, state: State, metrics: dict[str, dict[str, float]], answers: Answers
+        self, state: State, server: Any, metrics: dict[str, dict[str, float]], answers: Answers
     ) -> tuple[State, RoundReport]:
-        self.counted |= dict.fromkeys(metrics, state.round)
+        number = state.round + 1
+        state = State(number, server, memo={COUNTED: counted(state) | dict.fromkeys(metrics, number)})
         traffic = rounds.Traffic(payload_bytes(state.broadcast), payload_bytes(self.like))
         return state, RoundReport(metrics, answers.rejected, tuple(answers.missing), traffic)
 
@@ -349,6 +346,14 @@ class FlowerEngine:
             if node in open_questions:
                 open_questions.remove(node)
                 yield node, reply
+
+
+COUNTED = "counted"
+
+
+def counted(state: State) -> dict[str, int]:
+    """For each client the rounds that were finished when it last counted: it goes on from its state of then."""
+    return dict(state.memo.get(COUNTED, {}))
 
 
 # What a reply can be that is not as it should be: refused by us, or not readable as what it claims to be.
@@ -392,8 +397,11 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     # Every round is saved: its clients have moved on and cannot repeat it.
     config = replace(config, run=replace(config.run, checkpoint_seconds=0.0))
     loop = Loop(config, run, engine, task, progress, plan.privacy, "fova server --resume")
-    with run.lock():
-        finished = loop.finish(loop.train(StopSignal(progress.note, request.exists, threads=False)))
+    try:
+        with run.lock():
+            finished = loop.finish(loop.train(StopSignal(progress.note, request.exists, threads=False)))
+    finally:
+        request.unlink(missing_ok=True)
     progress.finish()
     return finished
 

@@ -1,4 +1,4 @@
-"""Flower's SuperLink behind a door: other machines reach the interface for clients and nothing else.
+"""Flower's SuperLink with a fence: other machines reach the interface for clients and nothing else.
 
 A SuperLink serves everything on one port. Whoever reaches its control interface can start runs, and a run is code;
 the runtime interface is for processes of this machine. So both answer only to this machine, or to the addresses in
@@ -16,7 +16,7 @@ FOR_CLIENTS = "/v1/fleet/"
 CONTROL_HOSTS = "FOVA_CONTROL_HOSTS"  # addresses, separated by spaces
 
 
-class Door:
+class ControlFence:
     """ASGI middleware: refuses everything but the clients' interface to callers from elsewhere."""
 
     def __init__(self, app: Any, trusted: frozenset[str] = frozenset()) -> None:
@@ -49,7 +49,7 @@ def main() -> None:
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
     trusted = frozenset(os.environ.get(CONTROL_HOSTS, "").split())
-    extensions.get_middleware = lambda: (Middleware(Door, trusted=trusted),)
+    extensions.get_middleware = lambda: (Middleware(ControlFence, trusted=trusted),)
     start_parent_process_monitor(os.getppid())  # a SuperLink without its `fova server` would keep the port
     flower_superlink()
 

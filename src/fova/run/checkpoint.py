@@ -30,7 +30,13 @@ def save_checkpoint(directory: Path, state: State, belongs_to: str = "") -> Path
     tensors = _named_leaves({"server": state.server, "learners": state.learners})
     path = directory / f"round-{state.round:06d}.safetensors"
     # One entry: safetensors writes several in no particular order, and equal runs shall leave equal files.
-    about = {"format": FORMAT, "round": state.round, "belongs_to": belongs_to, "digest": _digest(tensors)}
+    about = {
+        "format": FORMAT,
+        "round": state.round,
+        "belongs_to": belongs_to,
+        "memo": dict(state.memo),
+        "digest": _digest(tensors),
+    }
     write_atomically(path, save(tensors, metadata={"checkpoint": json.dumps(about)}))
     for old in checkpoints(directory)[:-KEPT]:
         old.unlink()
@@ -66,7 +72,7 @@ def load_checkpoint(directory: Path, like: State, belongs_to: str = "") -> State
     except (OSError, ValueError, SafetensorError) as error:
         raise _unusable(path, found, str(error)) from error
     restored = jax.tree.unflatten(jax.tree.structure(template), [tensors[name] for name in expected])
-    return State(about["round"], restored["server"], restored["learners"])
+    return State(about["round"], restored["server"], restored["learners"], about["memo"])
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -88,6 +94,8 @@ def _insist_on_whole(path: Path, about: dict[str, Any], tensors: dict[str, np.nd
     number = about.get("round")
     if not isinstance(number, int) or path.stem != f"round-{number:06d}":
         raise ValueError(f"it holds round {number!r}, which is not what its name says")
+    if not isinstance(about.get("memo"), dict):
+        raise ValueError("its description has no table of what the engine remembers")
     if about.get("belongs_to") != belongs_to:
         raise ValueError(
             "it belongs to another configuration. Was config.toml changed? A run keeps its seed, algorithm and "

@@ -7,22 +7,23 @@ in, whatever the current directory; in memory they are absolute.
 
 import hashlib
 import json
-import math
 import os
 import tomllib
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
 
 from fova import algorithms
+from fova.data.memory import available
 from fova.errors import FovaError, unknown
 from fova.federation import aggregation
 from fova.federation.clients import ClientSpec, complete, located
 from fova.federation.compression import Compression
 from fova.federation.privacy import Privacy
-from fova.settings import fill
+from fova.settings import Within, check_ranges, fill, shown
 from fova.version import __version__
 
 TABLES = ("task", "run", "algorithm", "client", "server")
@@ -38,18 +39,22 @@ WITHOUT_EFFECT_ON_TRAINING = (
     "privacy_epsilon",
     "data_sequence",  # by paths; the data itself is compared
 )
-LEAST = {"rounds": 1, "local_steps": 1, "cohort": 1, "evaluate_every": 0, "episodes": 1, "final_episodes": 1}
+# A client keeps at least one network with the two moments of Adam. Most algorithms keep more.
+COPIES = 3
+BYTES_OF_A_NUMBER = 4
+MOST_ROUNDS = 999_999  # checkpoints are named by six digits
+MOST_EPISODES = 1_000_000
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """How a federation is trained, whatever the algorithm."""
 
-    rounds: int = 30
+    rounds: Annotated[int, Within(1, MOST_ROUNDS)] = 30
     """Rounds of local training and aggregation."""
-    local_steps: int = 100
+    local_steps: Annotated[int, Within(1, 1_000_000)] = 100
     """Gradient steps of every client in a round."""
-    seed: int = 0
+    seed: Annotated[int, Within(0, 2**32 - 1)] = 0
     """Seed of the data, the networks and the training. Same seed, same result, bit for bit on the same
     machine; another number of processors may round differently."""
     mode: Literal["federated", "local", "centralised"] = "federated"
@@ -58,59 +63,53 @@ class RunConfig:
     aggregation: str = "algorithm"
     """How the server combines clients: algorithm (as the algorithm says), uniform, size (rows), value (what the
     critics expect), returns (what the data earned), median, trimmed-mean or krum."""
-    participation: float = 1.0
+    participation: Annotated[float, Within(0, 1, above=True)] = 1.0
     """Share of the clients that take part in each round, drawn anew every round."""
-    cohort: int = 64
+    cohort: Annotated[int, Within(1, 1_000_000)] = 64
     """Clients that are trained at once; bounds the memory of large federations."""
     normalise: bool = True
     """Normalise observations with the federation's statistics (only sums leave a client)."""
-    reward_scale: float = 1.0
+    reward_scale: Annotated[float, Within(0, above=True)] = 1.0
     """Factor on all rewards of the data."""
-    reward_unit: float | Literal["algorithm", "federation"] = "algorithm"
+    reward_unit: Annotated[float | Literal["algorithm", "federation"], Within(0, above=True)] = "algorithm"
     """What rewards are divided by during training: a number, federation (what one step is worth to the clients with
     the best data), or what the algorithm asks for (fova's automatic strengths: federation; the others: 1)."""
-    action_low: tuple[float, ...] = ()
+    action_low: Annotated[tuple[float, ...], Within()] = ()
     """Lowest action, one number or one per column; by default the task's, or what the data declares, or -1."""
-    action_high: tuple[float, ...] = ()
+    action_high: Annotated[tuple[float, ...], Within()] = ()
     """Highest action, likewise."""
     data_sequence: tuple[str, ...] = ()
     """Data that all clients go through in turn, each for an equal share of the rounds, in place of what they name:
     random expert medium. Observation statistics are those of the whole sequence."""
-    evaluate_every: int = 10
+    evaluate_every: Annotated[int, Within(0, MOST_ROUNDS)] = 10
     """Play the server's policy every so many rounds; 0 never. Needs a task."""
-    episodes: int = 5
+    episodes: Annotated[int, Within(1, MOST_EPISODES)] = 5
     """Episodes of each of these evaluations."""
     evaluate_clients: bool = False
     """Play every client's own policy at these evaluations, too."""
     evaluate_in_background: bool = False
     """Train on while these evaluations are played, with the same result. Pays where processors would be idle."""
-    final_episodes: int = 20
+    final_episodes: Annotated[int, Within(1, MOST_EPISODES)] = 20
     """Episodes of the evaluation at the end, of the server's and every client's policy."""
-    checkpoint_seconds: float = 30.0
+    checkpoint_seconds: Annotated[float, Within(0, 1e9)] = 30.0
     """Save a checkpoint when so many seconds have passed since the last one; 0 saves after every round."""
     compress: Compression = "none"
     """Send updates in fewer bits: float16 (half the bytes) or int8 (a quarter)."""
     privacy: Literal["off", "server", "client"] = "off"
     """Differential privacy for whole clients, and who adds the noise: a server that everybody trusts, or every
     client. Needs --aggregation uniform and --no-normalise; see docs/privacy.md."""
-    privacy_clip: float | None = None
+    privacy_clip: Annotated[float | None, Within(0)] = None
     """With privacy: the largest norm of a client's update in a round; longer ones are shortened."""
-    privacy_noise: float | None = None
+    privacy_noise: Annotated[float | None, Within(0, 1e6)] = None
     """With privacy: standard deviation of the noise, as a multiple of the norm."""
-    privacy_delta: float = 1e-5
+    privacy_delta: Annotated[float, Within(0, 1, above=True, below=True)] = 1e-5
     """With privacy: the delta that epsilon is stated for."""
-    privacy_epsilon: float | None = None
+    privacy_epsilon: Annotated[float | None, Within(0, above=True)] = None
     """With privacy: a budget. A run whose rounds would spend more does not start."""
 
     def __post_init__(self) -> None:
-        for name, least in LEAST.items():
-            if getattr(self, name) < least:
-                raise FovaError(f"{name} is {getattr(self, name)}, but must be at least {least}.")
+        check_ranges(self)
         aggregation.get(self.aggregation)
-        if not 0.0 < self.participation <= 1.0:
-            raise FovaError(f"participation is {self.participation}, but must be above 0 and at most 1.")
-        if isinstance(self.reward_unit, float) and not (math.isfinite(self.reward_unit) and self.reward_unit > 0.0):
-            raise FovaError(f"reward_unit is {self.reward_unit}, but must be a number above 0.")
         if bool(self.action_low) != bool(self.action_high):
             raise FovaError("Give action_low and action_high together.")
         self._check_privacy()
@@ -133,8 +132,6 @@ class RunConfig:
             raise FovaError(
                 "Privacy needs a largest norm and noise, for instance: --privacy-clip 1 --privacy-noise 2"
             )
-        if self.privacy_epsilon is not None and not self.privacy_epsilon > 0.0:
-            raise FovaError(f"privacy_epsilon is {self.privacy_epsilon}, but must be above 0.")
         if self.mode != "federated":
             raise FovaError(
                 f"mode is {self.mode}, which sends nothing that privacy could protect. Leave --privacy out."
@@ -177,11 +174,14 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
+        if self.task == "":
+            raise FovaError("task is empty. Name a task (see `fova tasks`), or leave it out.")
         here = Path()
         run = replace(self.run, data_sequence=tuple(located(data, here) for data in self.run.data_sequence))
         object.__setattr__(self, "clients", tuple(_located(client, here) for client in self.clients))
         object.__setattr__(self, "algorithm_name", _located_algorithm(self.algorithm_name, here))
         object.__setattr__(self, "run", run)
+        insist_on_memory(self.algorithm, max(len(complete(self.clients)), 1), self.run.cohort)
         if self.run.privacy != "off" and unit_of_reward(self.run, self.algorithm) is None:
             raise FovaError(
                 "The unit of reward is a statistic of the clients' data, which privacy does not cover. Say what "
@@ -223,6 +223,26 @@ class Config:
         )
 
 
+def insist_on_memory(algorithm: Any, clients: int, cohort: int) -> None:
+    """Refuse networks and minibatches for which this machine has no room, before anything is built.
+
+    The estimate is a lower bound from the widths of the hidden layers, so it costs nothing.
+    """
+    hidden, free = getattr(algorithm, "hidden", ()), available()
+    if not hidden or free is None:
+        return
+    widths = (1, *hidden, 1)
+    weights = sum(inputs * outputs for inputs, outputs in pairwise(widths))
+    activations = min(cohort, clients) * algorithm.batch_size * sum(hidden)
+    needed = BYTES_OF_A_NUMBER * (clients * COPIES * weights + activations)
+    if needed > free:
+        raise FovaError(
+            f"{clients:,} clients with hidden {shown(tuple(hidden))} and batch_size {algorithm.batch_size:,} "
+            f"need at least {needed / 1e9:,.1f} GB of memory, but {free / 1e9:,.1f} GB are available. Use "
+            "narrower layers, a smaller batch_size or cohort, or fewer clients."
+        )
+
+
 def unit_of_reward(run: RunConfig, algorithm: Any) -> float | None:
     """The unit of reward where it is known before any data is seen; None if it is a statistic of the federation."""
     if run.reward_unit == "algorithm":
@@ -247,31 +267,43 @@ def read_toml(path: Path) -> ConfigFile:
     """Read a configuration file; a word in it that means nothing is an error, not ignored."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except RecursionError as error:
+        raise FovaError(f"The configuration {path} cannot be read: its brackets are nested too deep.") from error
+    except (OSError, ValueError) as error:  # also a whole number of too many digits
         raise FovaError(f"The configuration {path} cannot be read: {error}") from error
     for key in tables:
         if key not in TABLES:
             raise unknown(f"entry in {path}", key, TABLES)
-    if not isinstance(tables.get("task", ""), str):
-        raise FovaError(f"{path}: task is {tables['task']!r}, but must be a text: the name of a task.")
+    task = tables.get("task")
+    if not isinstance(task, str | None):
+        raise FovaError(f"{path}: task is {shown(task)}, but must be a text: the name of a task.")
     run, settings = tables.get("run", {}), tables.get("algorithm", {})
     clients = tables.get("client", [])
     if not (isinstance(settings, dict) and isinstance(clients, list)):
         raise FovaError(f"{path}: [algorithm] must be a table, and each client a [[client]] table.")
     folder = path.parent
     sequence = fill(RunConfig, run, f"of [run] in {path}").data_sequence
-    algorithm = settings.pop("name", None)
+    algorithm, preset = (_text(settings.pop(name, None), name, path) for name in ("name", "preset"))
     return ConfigFile(
-        task=tables.get("task"),
+        task=task,
         clients=tuple(
             _located(fill(ClientSpec, client, f"of a [[client]] in {path}"), folder) for client in clients
         ),
-        algorithm=_located_algorithm(algorithm, folder) if isinstance(algorithm, str) else algorithm,
-        preset=settings.pop("preset", None),
+        algorithm=algorithm if algorithm is None else _located_algorithm(algorithm, folder),
+        preset=preset,
         settings=settings,
         run=run | ({"data_sequence": [located(data, folder) for data in sequence]} if sequence else {}),
         server=tables.get("server", {}),
     )
+
+
+def _text(value: Any, name: str, path: Path) -> str | None:
+    """A text of [algorithm]; None where it is left out."""
+    if not isinstance(value, str | None):
+        raise FovaError(f"{path}: {name} in [algorithm] is {shown(value)}, but must be a text.")
+    if value == "":
+        raise FovaError(f"{path}: {name} in [algorithm] is empty. Leave it out for the default.")
+    return value
 
 
 def load_config(path: Path) -> Config:

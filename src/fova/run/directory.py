@@ -72,8 +72,8 @@ class RunDirectory:
 
     def read_json(self, name: str) -> Any:
         try:
-            return json.loads((self.path / name).read_text())
-        except (OSError, ValueError) as error:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
             raise FovaError(f"{self.path / name} cannot be read: {error}") from error
 
     def is_complete(self) -> bool:
@@ -96,7 +96,7 @@ class RunDirectory:
     def rewind(self, rounds: int) -> None:
         """Forget what was logged after the checkpoint that the run continues from."""
         for name in ("metrics.jsonl", "timing.jsonl"):
-            kept = [line for line in _read_lines(self.path / name) if line["round"] <= rounds]
+            kept = [line for line in _read_lines(self.path / name) if _round(line, self.path / name) <= rounds]
             write_atomically(self.path / name, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def flush(self) -> None:
@@ -110,16 +110,26 @@ class RunDirectory:
 def _read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    lines = path.read_text().splitlines(keepends=True)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise FovaError(f"{path} cannot be read: {error}") from error
     entries = []
     for number, line in enumerate(lines, 1):
         try:
             entries.append(json.loads(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines):  # cut short while it was being written
                 break
             raise FovaError(f"Line {number} of {path} is damaged: {error}") from error
     return entries
+
+
+def _round(line: Any, path: Path) -> int:
+    number = line.get("round") if isinstance(line, dict) else None
+    if not isinstance(number, int):
+        raise FovaError(f"{path} has a line without the number of a round. Restore the file from a copy.")
+    return number
 
 
 def free_name(stem: str, root: Path) -> Path:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fova.data.normalise import Normaliser
 from fova.errors import FovaError
-from fova.evaluation.background import Lines
+from fova.evaluation.background import PendingLines
 from fova.evaluation.rollouts import Rollouts, merge, play
 from fova.federation import rounds
 from fova.federation.engine import Engine, RoundReport, State
@@ -30,6 +30,7 @@ from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from fova.run.config import Config
 from fova.run.directory import RunDirectory
 from fova.run.events import EventLog
+from fova.run.records import read_statistics
 from fova.spaces import Space
 from fova.tasks.registry import Task
 
@@ -82,8 +83,7 @@ class Loop:
     @cached_property
     def statistics(self) -> Statistics:
         """The federation's statistics: saved by an earlier start of the run, or gathered now."""
-        saved = self.run.read_json(STATISTICS) if (self.run.path / STATISTICS).exists() else None
-        return self.engine.prepare(saved)
+        return self.engine.prepare(read_statistics(self.run, self.engine.space.observation))
 
     def last_state(self) -> State | None:
         """The state in the newest checkpoint; None if there is none yet."""
@@ -95,7 +95,6 @@ class Loop:
         state = load_checkpoint(self.run.checkpoints, fresh, self.config.fingerprint()) or fresh
         self._insist_on_rounds_left(state)
         self.run.rewind(state.round if state.round else -1)
-        self.engine.resume(state, self.run.metrics())
         self._note_clients()
         return state
 
@@ -118,7 +117,7 @@ class Loop:
     def _rounds(self, state: State, stop: StopSignal, events: EventLog) -> State:
         first, total = state.round, self.config.run.rounds
         saved = time.monotonic()
-        lines: Lines[_Line] = Lines(stop, self.config.run.evaluate_in_background)
+        lines: PendingLines[_Line] = PendingLines(stop, self.config.run.evaluate_in_background)
         self.progress.start(first, total)
         if first == 0:
             self._log_start(state, lines, events)
@@ -135,12 +134,12 @@ class Loop:
             if save:
                 saved = time.monotonic()
 
-    def _log_start(self, state: State, lines: Lines[_Line], events: EventLog) -> None:
+    def _log_start(self, state: State, lines: PendingLines[_Line], events: EventLog) -> None:
         policies = self._due(state)
         lines.add(partial(self._line, {"round": 0}, policies, None), plays=bool(policies))
         self._keep(state, lines, events, save=False)
 
-    def _round(self, state: State, stop: StopSignal, lines: Lines[_Line], events: EventLog) -> State:
+    def _round(self, state: State, stop: StopSignal, lines: PendingLines[_Line], events: EventLog) -> State:
         began = time.monotonic()
         try:
             state, report = stop.compute(partial(self.engine.round, state))
@@ -155,7 +154,7 @@ class Loop:
         lines.add(partial(self._line, entry, policies, seconds), plays=bool(policies))
         return state
 
-    def _stop(self, state: State, lines: Lines[_Line], events: EventLog) -> NoReturn:
+    def _stop(self, state: State, lines: PendingLines[_Line], events: EventLog) -> NoReturn:
         if state.round > self._saved_round():
             self._keep(state, lines, events, save=True)
         raise Interrupted(self.what_is_kept())
@@ -216,7 +215,7 @@ class Loop:
         }
         return _Line(metrics, timing)
 
-    def _keep(self, state: State, lines: Lines[_Line], events: EventLog, save: bool) -> None:
+    def _keep(self, state: State, lines: PendingLines[_Line], events: EventLog, save: bool) -> None:
         """Log and show what is ready. A checkpoint comes between, and waits for every line up to its round."""
         logged = []
         for line in lines.ready(wait=save):

@@ -18,13 +18,14 @@ from fova.evaluation.metrics import VOTES, Evaluation, Played
 from fova.federation.rounds import Traffic
 from fova.run.config import ConfigFile, RunConfig, read_toml
 from fova.run.directory import RunDirectory
-from fova.settings import fill
+from fova.settings import Within, fill, shown
 
 T = TypeVar("T")
 
 # Metrics of a client that tables and charts show. The others may be any number, also NaN.
 SHOWN_METRICS = (*VOTES, "weight", "policy_distance", "server_weight")
 LARGEST = 2**63
+POSITIVE = Within(0, above=True)
 REMEDY = "fova did not write this. Restore the file from a copy, or leave this run out."
 
 
@@ -146,21 +147,17 @@ def read_record(directory: Path) -> Record:
     """Read and check all files of one run."""
     files = RunDirectory.open(directory)
     config = read_toml(directory / "config.toml")
-    if not isinstance(config.algorithm, str | None):
-        raise FovaError(
-            f"{directory / 'config.toml'}: name in [algorithm] is {config.algorithm!r}, but must be a text."
-        )
     run = fill(RunConfig, config.run, f"of [run] in {directory / 'config.toml'}")
     rounds = tuple(_lines(files, "metrics.jsonl", files.metrics, run.rounds, _round))
     complete, over_network = files.is_complete(), (directory / "server.json").is_file()
-    clients = _clients(files)
+    clients = read_clients(files)
     return Record(
         directory=directory,
         config=config,
         config_text=(directory / "config.toml").read_text(encoding="utf-8"),
         run=run,
         rounds=rounds,
-        clients=_with_participation(clients, rounds) if over_network else clients,
+        clients=_with_participation(clients, rounds),
         timing=tuple(_lines(files, "timing.jsonl", files.timing, run.rounds, _timing)),
         final=_final(files, run) if complete else None,
         complete=complete,
@@ -173,13 +170,13 @@ def _lines(
     name: str,
     read: Callable[[], list[Any]],
     last: int,
-    parse: Callable[["_Table", int], T],
+    parse: Callable[["Table", int], T],
 ) -> list[T]:
     """The parsed lines of a log. Rounds count upwards and never beyond the `last` one of the run."""
     path = files.path / name
     parsed, before = [], -1
     for number, content in enumerate(_read(path, read), 1):
-        line = _Table(content, f"{path}, line {number}")
+        line = Table(content, f"{path}, line {number}")
         current = line.whole("round")
         if not before < current <= last:
             expected = f"must be above {before} and at most {last}" if before >= 0 else f"must be at most {last}"
@@ -198,7 +195,7 @@ def _read(path: Path, read: Callable[[], T]) -> T:
         raise FovaError(f"{path} cannot be read: {error}") from error
 
 
-def _round(line: "_Table", number: int) -> RoundRecord:
+def _round(line: "Table", number: int) -> RoundRecord:
     traffic, privacy = line.optional_table("bytes_per_client"), line.optional_table("privacy")
     server = line.optional_table("server")
     client_play = line.optional_table("client_play")
@@ -214,32 +211,55 @@ def _round(line: "_Table", number: int) -> RoundRecord:
     )
 
 
-def _metrics(client: "_Table") -> dict[str, float]:
+def _metrics(client: "Table") -> dict[str, float]:
     metrics = {name: client.number(name, finite=name in SHOWN_METRICS) for name in client.content}
     if "vote_local" in metrics and not all(name in metrics for name in VOTES):
         raise client.error(f"has {VOTES[0]}, but not all of {', '.join(VOTES)}")
     return metrics
 
 
-def _timing(line: "_Table", number: int) -> RoundTiming:
+def _timing(line: "Table", number: int) -> RoundTiming:
     memory = line.number("peak_memory_mb") if "peak_memory_mb" in line.content else None
     return RoundTiming(number, line.number("seconds"), line.number("evaluation"), memory)
 
 
-def _played(table: "_Table") -> Played:
+def _played(table: "Table") -> Played:
     score = None if table.content.get("score") is None else table.number("score")
     return Played(table.number("return"), table.number("return_std"), score)
 
 
-def _clients(files: RunDirectory) -> dict[str, ClientFacts]:
-    path = files.path / "clients.json"
-    if not path.exists():
+def read_table(files: RunDirectory, name: str) -> "Table":
+    """The JSON file of a run directory, which holds a table."""
+    path = files.path / name
+    return Table(_read(path, lambda: files.read_json(name)), str(path))
+
+
+def read_clients(files: RunDirectory) -> dict[str, ClientFacts]:
+    """What clients.json says about each client; nothing before it was written."""
+    if not (files.path / "clients.json").exists():
         return {}
-    content = _Table(_read(path, lambda: files.read_json(path.name)), str(path))
-    return {name: _facts(client) for name, client in content.items()}
+    return {name: _facts(client) for name, client in read_table(files, "clients.json").items()}
 
 
-def _facts(client: "_Table") -> ClientFacts:
+def read_statistics(files: RunDirectory, columns: int) -> Mapping[str, Any] | None:
+    """The checked content of statistics.json for observations of so many columns; None before it was written."""
+    if not (files.path / "statistics.json").exists():
+        return None
+    table = read_table(files, "statistics.json")
+    normaliser, weights = table.table("normaliser"), table.table("log_weights")
+    for name, within in (("mean", Within()), ("std", POSITIVE)):
+        values = normaliser.numbers(name)
+        if len(values) != columns or not all(map(within.holds, values)):
+            above = " above 0" if within is POSITIVE else ""
+            raise normaliser.wrong(name, values, f"must be a list of {columns} numbers{above}")
+    if not POSITIVE.holds(unit := table.number("reward_unit")):
+        raise table.wrong("reward_unit", unit, "must be a number above 0")
+    for name in weights.content:
+        weights.number(name)
+    return table.content
+
+
+def _facts(client: "Table") -> ClientFacts:
     def known(name: str, read: Callable[[str], T]) -> T | None:
         return None if client.content.get(name) is None else read(name)
 
@@ -254,14 +274,20 @@ def _facts(client: "_Table") -> ClientFacts:
 def _with_participation(
     clients: Mapping[str, ClientFacts], rounds: tuple[RoundRecord, ...]
 ) -> dict[str, ClientFacts]:
-    """The clients, also those that reported nothing, with the number of rounds that each took part in."""
+    """The clients, also those that reported nothing, with the number of rounds that each took part in.
+
+    Where every client counted in every round, or the log names none (privacy), there is nothing to add.
+    """
+    named = [line for line in rounds if line.clients or line.rejected or line.missing]
+    if all(set(line.clients) == set(clients) for line in named):
+        return dict(clients)
     tallies: dict[str, Counter[str]] = {name: Counter() for name in clients}
     for line in rounds:
         for kind, names in (("counted", line.clients), ("rejected", line.rejected), ("missing", line.missing)):
             for name in names:
                 tallies.setdefault(name, Counter())[kind] += 1
     facts = {}
-    for name, tally in sorted(tallies.items()):
+    for name, tally in tallies.items():
         counted, rejected, missing = (tally.get(kind) for kind in ("counted", "rejected", "missing"))
         known = clients.get(name, ClientFacts())
         facts[name] = replace(known, counted=counted, rejected=rejected, missing=missing)
@@ -269,8 +295,7 @@ def _with_participation(
 
 
 def _final(files: RunDirectory, run: RunConfig) -> Evaluation | None:
-    path = files.path / "result.json"
-    result = _Table(_read(path, lambda: files.read_json(path.name)), str(path))
+    result = read_table(files, "result.json")
     if not result.content:
         return None
     played = {name: _played(table) for name, table in result.items()}
@@ -280,20 +305,20 @@ def _final(files: RunDirectory, run: RunConfig) -> Evaluation | None:
     return Evaluation(run.rounds, run.rounds * run.local_steps, server, played)
 
 
-class _Table:
+class Table:
     """A JSON table and where it stands, so that every error says so."""
 
     def __init__(self, content: Any, where: str) -> None:
         self.where = where
         if not isinstance(content, dict):
-            raise self.error(f"{_shown(content)} is here, but there must be a table")
+            raise self.error(f"{shown(content)} is here, but there must be a table")
         self.content: dict[str, Any] = content
 
     def error(self, what: str) -> FovaError:
         return FovaError(f"{self.where}: {what}. {REMEDY}")
 
     def wrong(self, name: str, value: Any, expected: str) -> FovaError:
-        return self.error(f"{name} is {_shown(value)}, but {expected}")
+        return self.error(f"{name} is {shown(value)}, but {expected}")
 
     def number(self, name: str, finite: bool = True) -> float:
         value = self._get(name)
@@ -319,6 +344,14 @@ class _Table:
             raise self.wrong(name, value, "must be a text")
         return value
 
+    def numbers(self, name: str) -> list[float]:
+        """A list of numbers."""
+        value = self._get(name)
+        if not isinstance(value, list):
+            raise self.wrong(name, value, "must be a list of numbers")
+        row = Table(dict(zip(map(str, range(len(value))), value)), f"{self.where}, {name}")
+        return [row.number(column) for column in row.content]
+
     def names(self, name: str) -> tuple[str, ...]:
         """A list of texts; empty where there is none."""
         value = self.content.get(name, [])
@@ -326,23 +359,21 @@ class _Table:
             raise self.wrong(name, value, "must be a list of names")
         return tuple(value)
 
-    def optional_table(self, name: str) -> "_Table | None":
-        return _Table(self.content[name], f"{self.where}, {name}") if name in self.content else None
+    def table(self, name: str) -> "Table":
+        return Table(self._get(name), f"{self.where}, {name}")
 
-    def tables(self, name: str) -> "list[tuple[str, _Table]]":
+    def optional_table(self, name: str) -> "Table | None":
+        return Table(self.content[name], f"{self.where}, {name}") if name in self.content else None
+
+    def tables(self, name: str) -> "list[tuple[str, Table]]":
         """The tables in a table; none where it is missing."""
         table = self.optional_table(name)
         return table.items() if table else []
 
-    def items(self) -> "list[tuple[str, _Table]]":
-        return [(name, _Table(value, f"{self.where}, {name}")) for name, value in self.content.items()]
+    def items(self) -> "list[tuple[str, Table]]":
+        return [(name, Table(value, f"{self.where}, {name}")) for name, value in self.content.items()]
 
     def _get(self, name: str) -> Any:
         if name not in self.content:
             raise self.error(f"{name} is missing")
         return self.content[name]
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -84,9 +84,6 @@ class SimulatedEngine:
     def start(self) -> State:
         return self.simulation.start()
 
-    def resume(self, state: State, entries: list[dict[str, Any]]) -> None:
-        """Everything that a simulation carries is in the checkpoint."""
-
     def round(self, state: State) -> tuple[State, RoundReport]:
         return self.simulation.round(self._with_its_data(state))
 

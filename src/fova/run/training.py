@@ -18,6 +18,7 @@ from fova.progress import Progress, Quiet
 from fova.run.config import Config, RunConfig, load_config
 from fova.run.directory import RunDirectory, free_name
 from fova.run.loop import Loop
+from fova.run.records import read_clients
 from fova.run.simulated import SimulatedEngine, describe
 from fova.settings import fill
 from fova.tasks import registry
@@ -167,9 +168,9 @@ def _specs(clients: Any, size: int | None) -> tuple[ClientSpec, ...]:
 
 def insist_on_same_data(run: RunDirectory, federation: Federation) -> None:
     """Refuse to go on with a run on other data than it was trained on so far."""
-    if not (run.path / "clients.json").is_file():  # stopped before it was written, so nothing was trained
+    if not (run.path / "clients.json").exists():  # stopped before it was written, so nothing was trained
         return
-    before, held = run.read_json("clients.json"), federation.whole_clients()
+    before, held = read_clients(run), federation.whole_clients()
     anew = f"start a new run on what is there now: fova train --config {run.path / 'config.toml'} --name NEW"
     if list(before) != list(held):
         raise FovaError(
@@ -178,9 +179,9 @@ def insist_on_same_data(run: RunDirectory, federation: Federation) -> None:
         )
     for name, data in held.items():
         was, now = before[name], describe(data)
-        if was.get("digest", now["digest"]) != now["digest"]:  # older runs have none
-            same = was["rows"] == now["rows"]
-            how = "other values" if same else f"{was['rows']:,} rows then, {now['rows']:,} now"
+        if was.digest not in (None, now["digest"]):  # older runs have none
+            same = was.rows in (None, now["rows"])
+            how = "other values" if same else f"{was.rows:,} rows then, {now['rows']:,} now"
             raise FovaError(
                 f"The data of client {name!r} has changed since {run.path} was trained on it ({how}). Bring the "
                 f"old data back, or {anew}"

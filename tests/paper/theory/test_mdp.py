@@ -132,20 +132,20 @@ def test_empirical_mdp_is_frequencies() -> None:
 
 def test_a_large_dataset_recovers_the_world() -> None:
     rng = np.random.default_rng(1)
-    world = garnet(4, 2, 3, 0.7, rng)
+    mdp = garnet(4, 2, 3, 0.7, rng)
     behaviour = np.full((4, 2), 0.5)
-    data = sample_dataset(world, behaviour, 2_000_000, rng, reward_noise=0.5, every_pair=True)
+    data = sample_dataset(mdp, behaviour, 2_000_000, rng, reward_noise=0.5, every_pair=True)
     model = empirical_mdp(data, 0.7)
-    np.testing.assert_allclose(model.transition, world.transition, atol=0.01)
-    np.testing.assert_allclose(model.reward, world.reward, atol=0.01)
-    np.testing.assert_allclose(data.pairs.sum(1) / data.pairs.sum(), visitation(world, behaviour), atol=0.01)
+    np.testing.assert_allclose(model.transition, mdp.transition, atol=0.01)
+    np.testing.assert_allclose(model.reward, mdp.reward, atol=0.01)
+    np.testing.assert_allclose(data.pairs.sum(1) / data.pairs.sum(), visitation(mdp, behaviour), atol=0.01)
 
 
 def test_every_pair_is_met_when_asked() -> None:
     rng = np.random.default_rng(2)
-    world = garnet(5, 3, 2, 0.7, rng)
-    assert sample_dataset(world, np.full((5, 3), 1 / 3), 5, rng, every_pair=True).pairs.min() >= 1
-    assert sample_dataset(world, np.full((5, 3), 1 / 3), 5, rng).pairs.sum() == 5
+    mdp = garnet(5, 3, 2, 0.7, rng)
+    assert sample_dataset(mdp, np.full((5, 3), 1 / 3), 5, rng, every_pair=True).pairs.min() >= 1
+    assert sample_dataset(mdp, np.full((5, 3), 1 / 3), 5, rng).pairs.sum() == 5
 
 
 # --- Distances --------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ def _scores(variant: str, lam: float) -> np.ndarray:
 
 def test_scores_are_anchored() -> None:
     federation = mixed_federation(0)
-    wandering = np.full((federation.world.states, federation.world.actions), 0.25)
+    wandering = np.full((federation.mdp.states, federation.mdp.actions), 0.25)
     assert federation.score(wandering) == pytest.approx(0.0)
     quality = [federation.score(client.behaviour) for client in federation.clients]
     assert min(quality[:2]) > 50 > max(quality[2:])

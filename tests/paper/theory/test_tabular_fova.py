@@ -133,11 +133,11 @@ def test_relaxed_vote_is_confirmed_by_its_own_values(seed: int) -> None:
 
 
 def test_relaxed_vote_splits_evenly_where_the_hard_vote_flips() -> None:
-    world = MDP(np.ones((1, 2, 1)), np.zeros((1, 2)), np.ones(1), discount=0.5)
+    mdp = MDP(np.ones((1, 2, 1)), np.zeros((1, 2)), np.ones(1), discount=0.5)
     behaviour = np.full((1, 2), 0.5)
     candidates = (np.array([[1.0, 0.0]]), behaviour, np.array([[0.0, 1.0]]))
-    np.testing.assert_allclose(relaxed_vote(world, candidates, behaviour, alpha=1.0), behaviour)
-    flipping = [vcql_with_moving_vote(world, candidates, behaviour, 1.0, sweeps) for sweeps in (100, 101)]
+    np.testing.assert_allclose(relaxed_vote(mdp, candidates, behaviour, alpha=1.0), behaviour)
+    flipping = [vcql_with_moving_vote(mdp, candidates, behaviour, 1.0, sweeps) for sweeps in (100, 101)]
     assert np.abs(flipping[0] - flipping[1]).max() == pytest.approx(2.0)
 
 

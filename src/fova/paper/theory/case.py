@@ -31,7 +31,7 @@ SWEEPS = 700  # 0.95^700 is 3e-16: a contraction has come to rest
 class Case:
     """A federation in a finite world, between round t and round t + 1."""
 
-    world: MDP  # M, the truth
+    mdp: MDP  # M, the truth
     clients: tuple[Client, ...]  # their empirical MDPs and behaviour policies
     server: Array  # [S, A] pibar^t
     policies: tuple[Array, ...]  # K times [S, A]: pi_k, any policies
@@ -51,11 +51,11 @@ class Case:
     @cached_property
     def model(self) -> MDP:
         """The empirical MDP of the appendix: estimated dynamics and rewards, the true start distribution."""
-        return self.client.model.starting_at(self.world.start)
+        return self.client.model.starting_at(self.mdp.start)
 
     @cached_property
     def concentration(self) -> "Concentration":
-        return concentration(self.world, self.client)
+        return concentration(self.mdp, self.client)
 
     @cached_property
     def candidates(self) -> tuple[Array, Array, Array]:
@@ -65,7 +65,7 @@ class Case:
     @cached_property
     def moving_q(self) -> Array:
         """Q after many steps in the true world, the vote taken afresh before each."""
-        return vcql_with_moving_vote(self.world, self.candidates, self.client.behaviour, self.alpha, SWEEPS)
+        return vcql_with_moving_vote(self.mdp, self.candidates, self.client.behaviour, self.alpha, SWEEPS)
 
     @cached_property
     def moving_q_of_model(self) -> Array:
@@ -148,10 +148,10 @@ class Concentration:
     transition_entry: float  # C_T entry by entry, as in the appendix's formula
 
 
-def concentration(world: MDP, client: Client) -> Concentration:
+def concentration(mdp: MDP, client: Client) -> Concentration:
     root = np.sqrt(client.counts)
-    reward_error = np.abs(client.model.reward - world.reward)
-    transition_error = np.abs(client.model.transition - world.transition)
+    reward_error = np.abs(client.model.reward - mdp.reward)
+    transition_error = np.abs(client.model.transition - mdp.transition)
     return Concentration(
         reward=float((root * reward_error).max()),
         transition=float((root * transition_error.sum(-1)).max()),
@@ -175,16 +175,16 @@ def random_case(
     actions = actions or int(rng.integers(2, 4))
     number = clients or int(rng.integers(1, 4))
     discount = discount or float(rng.uniform(0.05, 0.95))
-    world = _random_world(states, actions, discount, rng)
+    mdp = _random_world(states, actions, discount, rng)
     apart = float(rng.uniform()) if rng.uniform() < 0.5 else 0.0
-    homes = [blend(world, _random_world(states, actions, discount, rng), apart) for _ in range(number - 1)]
+    homes = [blend(mdp, _random_world(states, actions, discount, rng), apart) for _ in range(number - 1)]
 
     def any_policy() -> Array:
         return rng.dirichlet(np.ones(actions), states)
 
     return Case(
-        world=world,
-        clients=tuple(_random_client(home, any_policy(), rng) for home in [world, *homes]),
+        mdp=mdp,
+        clients=tuple(_random_client(home, any_policy(), rng) for home in [mdp, *homes]),
         server=any_policy(),
         policies=tuple(any_policy() for _ in range(number)),
         alpha=float(10 ** rng.uniform(-2, 1)),
@@ -197,7 +197,7 @@ def _random_world(states: int, actions: int, discount: float, rng: np.random.Gen
     return garnet(states, actions, int(rng.integers(1, states + 1)), discount, rng)
 
 
-def _random_client(world: MDP, behaviour: Array, rng: np.random.Generator) -> Client:
+def _random_client(mdp: MDP, behaviour: Array, rng: np.random.Generator) -> Client:
     size = int(10 ** rng.uniform(1.5, 4.5))
-    data = sample_dataset(world, behaviour, size, rng, reward_noise=0.5, every_pair=True)
-    return Client.from_dataset(data, world.discount)
+    data = sample_dataset(mdp, behaviour, size, rng, reward_noise=0.5, every_pair=True)
+    return Client.from_dataset(data, mdp.discount)

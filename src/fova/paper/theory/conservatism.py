@@ -34,35 +34,35 @@ def divergence_is_positive(case: Case) -> Sides:
 def fixed_vote_closed_form(case: Case) -> Sides:
     q = np.zeros_like(case.policy)
     for _ in range(SWEEPS):
-        q = vcql_step(case.world, q, case.policy, case.client.behaviour, case.alpha)
-    lost = resolvent(case.world, case.policy) @ chi_square(case.policy, case.client.behaviour)
-    closed_form = state_values(case.world, case.policy) - case.alpha * lost
+        q = vcql_step(case.mdp, q, case.policy, case.client.behaviour, case.alpha)
+    lost = resolvent(case.mdp, case.policy) @ chi_square(case.policy, case.client.behaviour)
+    closed_form = state_values(case.mdp, case.policy) - case.alpha * lost
     return Sides(float(np.abs(expectation(case.policy, q) - closed_form).max()), 0.0)
 
 
 def fixed_vote_underestimates(case: Case) -> Sides:
-    conservative = vcql_values(case.world, case.policy, case.client.behaviour, case.alpha)
-    return worst(conservative, state_values(case.world, case.policy))
+    conservative = vcql_values(case.mdp, case.policy, case.client.behaviour, case.alpha)
+    return worst(conservative, state_values(case.mdp, case.policy))
 
 
 def moving_vote_settles(case: Case) -> Sides:
     q = case.moving_q
-    after = vcql_step(case.world, q, vote(q, case.candidates), case.client.behaviour, case.alpha)
+    after = vcql_step(case.mdp, q, vote(q, case.candidates), case.client.behaviour, case.alpha)
     return Sides(float(np.abs(after - q).max()), 0.0)
 
 
 def moving_vote_underestimates(case: Case) -> Sides:
     q = case.moving_q
     voted = vote(q, case.candidates)
-    return worst(expectation(voted, q), state_values(case.world, voted))
+    return worst(expectation(voted, q), state_values(case.mdp, voted))
 
 
 def moving_vote_is_bounded(case: Case) -> Sides:
     """A step adds at most alpha to an action: alpha/(1-gamma) in all over the best switching policy."""
     q = case.moving_q
-    switching = _switching_mdp(case.world, case.candidates)
+    switching = _switching_mdp(case.mdp, case.candidates)
     best = state_values(switching, optimal_policy(switching))
-    return worst(expectation(vote(q, case.candidates), q), best + case.alpha * case.world.horizon)
+    return worst(expectation(vote(q, case.candidates), q), best + case.alpha * case.mdp.horizon)
 
 
 def _switching_mdp(mdp: MDP, candidates: tuple[Array, ...]) -> MDP:
@@ -86,10 +86,10 @@ def mixed_vote_agrees_with_itself(case: Case) -> Sides:
 def mixed_vote_is_sandwiched(case: Case) -> Sides:
     """V^behaviour <= V_hat <= V^vote: the behaviour policy is a candidate, and its own penalty averages to zero."""
     behaviour = case.client.behaviour
-    voted = relaxed_vote(case.world, case.candidates, behaviour, case.alpha)
-    conservative = vcql_values(case.world, voted, behaviour, case.alpha)
-    below = worst(state_values(case.world, behaviour), conservative)
-    above = worst(conservative, state_values(case.world, voted))
+    voted = relaxed_vote(case.mdp, case.candidates, behaviour, case.alpha)
+    conservative = vcql_values(case.mdp, voted, behaviour, case.alpha)
+    below = worst(state_values(case.mdp, behaviour), conservative)
+    above = worst(conservative, state_values(case.mdp, voted))
     return min(below, above, key=lambda side: side.margin)
 
 
@@ -99,38 +99,38 @@ def mixed_vote_is_sandwiched(case: Case) -> Sides:
 def _exact_q(case: Case) -> tuple[Array, Array]:
     """A self-consistent vote in the true world and its Q_hat."""
     behaviour = case.client.behaviour
-    voted = relaxed_vote(case.world, case.candidates, behaviour, case.alpha)
-    return voted, vcql_action_values(case.world, voted, behaviour, case.alpha)
+    voted = relaxed_vote(case.mdp, case.candidates, behaviour, case.alpha)
+    return voted, vcql_action_values(case.mdp, voted, behaviour, case.alpha)
 
 
 def q_underestimates_everywhere(case: Case) -> Sides:
     voted, q = _exact_q(case)
-    return worst(q, action_values(case.world, voted))
+    return worst(q, action_values(case.mdp, voted))
 
 
 def every_candidate_is_underestimated(case: Case) -> Sides:
     _, q = _exact_q(case)
-    true_values = [state_values(case.world, candidate) for candidate in case.candidates]
+    true_values = [state_values(case.mdp, candidate) for candidate in case.candidates]
     return worst([expectation(candidate, q) for candidate in case.candidates], true_values)
 
 
 def every_candidate_is_below_the_vote(case: Case) -> Sides:
     voted, q = _exact_q(case)
-    return worst([expectation(c, q) for c in case.candidates], state_values(case.world, voted)[None])
+    return worst([expectation(c, q) for c in case.candidates], state_values(case.mdp, voted)[None])
 
 
-def _overestimation_rate(world: MDP, followed: Array, penalised: Array, behaviour: Array) -> float:
+def _overestimation_rate(mdp: MDP, followed: Array, penalised: Array, behaviour: Array) -> float:
     """How fast V_hat - V grows with alpha somewhere, if one policy is followed and another one penalised."""
-    slope = -resolvent(world, followed) @ expectation(followed, penalised / behaviour - 1.0)
+    slope = -resolvent(mdp, followed) @ expectation(followed, penalised / behaviour - 1.0)
     return float(slope.max())
 
 
 def vote_only_in_the_target(case: Case) -> Sides:
-    return Sides(1e-9, _overestimation_rate(case.world, case.server, case.policy, case.client.behaviour))
+    return Sides(1e-9, _overestimation_rate(case.mdp, case.server, case.policy, case.client.behaviour))
 
 
 def vote_only_in_the_penalty(case: Case) -> Sides:
-    return Sides(1e-9, _overestimation_rate(case.world, case.policy, case.server, case.client.behaviour))
+    return Sides(1e-9, _overestimation_rate(case.mdp, case.policy, case.server, case.client.behaviour))
 
 
 # --- With sampling error ----------------------------------------------------------------------------------
@@ -142,12 +142,12 @@ def q_is_bounded_by_the_largest_return(case: Case) -> Sides:
 
 
 def _bellman_gap(case: Case, values: Array) -> Array:
-    return np.abs(backup(case.model, values) - backup(case.world, values))
+    return np.abs(backup(case.model, values) - backup(case.mdp, values))
 
 
 def _gap_bound(case: Case, transition_constant: float) -> Array:
     """The right side of eq. assu."""
-    dynamics = 2.0 * case.world.discount * case.world.largest_return * transition_constant
+    dynamics = 2.0 * case.mdp.discount * case.mdp.largest_return * transition_constant
     return (case.concentration.reward + dynamics) / np.sqrt(case.client.counts)
 
 
@@ -172,7 +172,7 @@ def underestimates_with_sampling_error(case: Case) -> Sides:
     error = _gap_bound(case, case.concentration.transition) * np.sqrt(case.client.counts)
     error = error.max() / np.sqrt(case.client.counts.sum())
     lost = case.alpha * chi_square(case.policy, case.client.behaviour)
-    bound = state_values(case.world, case.policy) + resolvent(case.world, case.policy) @ (error - lost)
+    bound = state_values(case.mdp, case.policy) + resolvent(case.mdp, case.policy) @ (error - lost)
     return worst(conservative, bound)
 
 
@@ -202,20 +202,20 @@ def _overestimation_at(case: Case, alpha: float) -> Sides:
     if np.isinf(alpha):
         return Sides(0.0, 0.0, trivial=0.0)  # no alpha is large enough: nothing is claimed
     conservative = vcql_values(case.model, case.policy, case.client.behaviour, alpha)
-    return worst(conservative, state_values(case.world, case.policy))
+    return worst(conservative, state_values(case.mdp, case.policy))
 
 
 def _expected_error(case: Case) -> Array:
     """What the data can be wrong about the voted action in one step, on average [S]."""
     constants = case.concentration
-    constant = constants.reward + case.world.discount * case.world.largest_return * constants.transition
+    constant = constants.reward + case.mdp.discount * case.mdp.largest_return * constants.transition
     return expectation(case.policy, constant / np.sqrt(case.client.counts))
 
 
 def underestimates_with_the_empirical_resolvent(case: Case) -> Sides:
     conservative = vcql_values(case.model, case.policy, case.client.behaviour, case.alpha)
     lost = case.alpha * chi_square(case.policy, case.client.behaviour)
-    bound = state_values(case.world, case.policy)
+    bound = state_values(case.mdp, case.policy)
     bound = bound + resolvent(case.model, case.policy) @ (_expected_error(case) - lost)
     return worst(conservative, bound)
 
@@ -234,8 +234,8 @@ def _bandit(rewards: tuple[float, float], discount: float) -> MDP:
 
 def flip_flop(reward: float = 0.0) -> Case:
     """One state, two equal actions. The vote penalises whichever it chose and so chooses the other one next."""
-    world = _bandit((reward, reward), discount=0.5)
-    return Case(world, (client_of(world, [[1, 1]]),), always(1), (always(0),), alpha=1.0, lam=1.0, beta=1.0)
+    mdp = _bandit((reward, reward), discount=0.5)
+    return Case(mdp, (client_of(mdp, [[1, 1]]),), always(1), (always(0),), alpha=1.0, lam=1.0, beta=1.0)
 
 
 def flip_flop_of_the_largest_reward() -> Case:
@@ -244,26 +244,26 @@ def flip_flop_of_the_largest_reward() -> Case:
 
 def raised_runner_up() -> Case:
     """One state; the vote takes the better action for good, and the other one gains alpha."""
-    world = _bandit((1.0, 0.0), discount=0.25)
-    return Case(world, (client_of(world, [[1, 1]]),), always(0), (always(0),), alpha=0.25, lam=1.0, beta=1.0)
+    mdp = _bandit((1.0, 0.0), discount=0.25)
+    return Case(mdp, (client_of(mdp, [[1, 1]]),), always(0), (always(0),), alpha=0.25, lam=1.0, beta=1.0)
 
 
 def vote_for_behaviour() -> Case:
     """One state; the data always took the better action, or nearly."""
-    world = _bandit((1.0, 0.0), discount=0.5)
-    return Case(world, (client_of(world, [[99, 1]]),), always(1), (always(1),), alpha=1.0, lam=1.0, beta=1.0)
+    mdp = _bandit((1.0, 0.0), discount=0.5)
+    return Case(mdp, (client_of(mdp, [[99, 1]]),), always(1), (always(1),), alpha=1.0, lam=1.0, beta=1.0)
 
 
 def flip_flop_beside_a_rest() -> Case:
     """Two states: a flip-flop worth alpha/(1-gamma) and a state worth nothing. One pair mistakes its way."""
     transition = np.zeros((2, 2, 2))
     transition[0, :, 0] = transition[1, :, 1] = 1.0
-    world = MDP(transition, np.zeros((2, 2)), np.array([0.5, 0.5]), discount=0.5)
+    mdp = MDP(transition, np.zeros((2, 2)), np.array([0.5, 0.5]), discount=0.5)
     mistaken = transition.copy()
     mistaken[1, 1] = (0.5, 0.5)
-    model = MDP(mistaken, np.zeros((2, 2)), world.start, discount=0.5)
+    model = MDP(mistaken, np.zeros((2, 2)), mdp.start, discount=0.5)
     server, policy = always(1, 0), always(0, 0)
-    return Case(world, (client_of(model, [[2, 2], [2, 2]]),), server, (policy,), alpha=10.0, lam=1.0, beta=1.0)
+    return Case(mdp, (client_of(model, [[2, 2], [2, 2]]),), server, (policy,), alpha=10.0, lam=1.0, beta=1.0)
 
 
 def spread_error() -> Case:
@@ -272,19 +272,19 @@ def spread_error() -> Case:
     transition[0, 0] = 0.25
     transition[range(1, 4), 0, range(1, 4)] = 1.0
     reward = np.array([[1.0], [1.0], [-1.0], [-1.0]])
-    world = MDP(transition, reward, np.eye(4)[0], discount=0.5)
+    mdp = MDP(transition, reward, np.eye(4)[0], discount=0.5)
     estimate = transition.copy()
     estimate[0, 0] = (3 / 8, 3 / 8, 1 / 8, 1 / 8)
-    model = MDP(estimate, reward, world.start, discount=0.5)
+    model = MDP(estimate, reward, mdp.start, discount=0.5)
     client = client_of(model, [[8], [10**8], [10**8], [10**8]])
     only = np.ones((4, 1))
-    return Case(world, (client,), only, (only,), alpha=1.0, lam=1.0, beta=1.0)
+    return Case(mdp, (client,), only, (only,), alpha=1.0, lam=1.0, beta=1.0)
 
 
 def lucky_rare_action() -> Case:
     """One state; the vote takes an action that was tried once in a hundred and paid 1 though it is worth 0."""
-    world, model = _bandit((0.0, 0.0), discount=0.5), _bandit((1.0, 0.0), discount=0.5)
-    return Case(world, (client_of(model, [[1, 99]]),), always(0), (always(0),), alpha=0.001, lam=1.0, beta=1.0)
+    mdp, model = _bandit((0.0, 0.0), discount=0.5), _bandit((1.0, 0.0), discount=0.5)
+    return Case(mdp, (client_of(model, [[1, 99]]),), always(0), (always(0),), alpha=0.001, lam=1.0, beta=1.0)
 
 
 LEMMA = "thm:vcql_underestimates"

@@ -32,7 +32,7 @@ NUDGE = 1e-9
 
 def _floor(case: Case) -> float:
     """A lower limit zeta for probabilities, half of the largest that leaves the set non-empty."""
-    return 0.5 / case.world.actions
+    return 0.5 / case.mdp.actions
 
 
 def into_the_set(policy: Array, floor: float) -> Array:
@@ -49,7 +49,7 @@ def set_is_convex(case: Case) -> Sides:
 
 def set_is_not_empty(case: Case) -> Sides:
     """The uniform policy is in it for the largest zeta allowed, 1/|A|."""
-    actions = case.world.actions
+    actions = case.mdp.actions
     return Sides(1.0 / actions, float(np.full((1, actions), 1.0 / actions).min()))
 
 
@@ -80,32 +80,30 @@ def _apart(first: Array, second: Array) -> float:
 
 
 def visitation_is_lipschitz(case: Case) -> Sides:
-    world = case.world
-    change = np.abs(visitation(world, case.policy) - visitation(world, case.server)).sum()
-    return Sides(float(change), world.discount * world.horizon * _apart(case.policy, case.server))
+    mdp = case.mdp
+    change = np.abs(visitation(mdp, case.policy) - visitation(mdp, case.server)).sum()
+    return Sides(float(change), mdp.discount * mdp.horizon * _apart(case.policy, case.server))
 
 
 def q_is_lipschitz(case: Case) -> Sides:
-    world = case.world
-    change = np.abs(action_values(world, case.policy) - action_values(world, case.server)).max()
-    return Sides(
-        float(change), world.discount * world.horizon * world.largest_return * _apart(case.policy, case.server)
-    )
+    mdp = case.mdp
+    change = np.abs(action_values(mdp, case.policy) - action_values(mdp, case.server)).max()
+    return Sides(float(change), mdp.discount * mdp.horizon * mdp.largest_return * _apart(case.policy, case.server))
 
 
 def derived_values_are_lipschitz(case: Case) -> Sides:
     """V and J with constant r_max/(1-gamma)^2, A with (1+gamma) times that."""
-    world, step = case.world, _apart(case.policy, case.server)
-    constant = world.horizon * world.largest_return
+    mdp, step = case.mdp, _apart(case.policy, case.server)
+    constant = mdp.horizon * mdp.largest_return
     sides = (
         Sides(
-            float(np.abs(state_values(world, case.policy) - state_values(world, case.server)).max()),
+            float(np.abs(state_values(mdp, case.policy) - state_values(mdp, case.server)).max()),
             constant * step,
         ),
-        Sides(abs(expected_return(world, case.policy) - expected_return(world, case.server)), constant * step),
+        Sides(abs(expected_return(mdp, case.policy) - expected_return(mdp, case.server)), constant * step),
         Sides(
-            float(np.abs(advantages(world, case.policy) - advantages(world, case.server)).max()),
-            (1.0 + world.discount) * constant * step,
+            float(np.abs(advantages(mdp, case.policy) - advantages(mdp, case.server)).max()),
+            (1.0 + mdp.discount) * constant * step,
         ),
     )
     return min(sides, key=lambda side: side.margin)
@@ -113,11 +111,11 @@ def derived_values_are_lipschitz(case: Case) -> Sides:
 
 def cross_value_is_lipschitz(case: Case) -> Sides:
     """E_pi Q^pi' when both arguments move: from (pi, behaviour) to (server, pi)."""
-    world, behaviour = case.world, case.client.behaviour
-    before = expectation(case.policy, action_values(world, behaviour))
-    after = expectation(case.server, action_values(world, case.policy))
-    bound = world.largest_return * _apart(case.policy, case.server)
-    bound += world.discount * world.horizon * world.largest_return * _apart(behaviour, case.policy)
+    mdp, behaviour = case.mdp, case.client.behaviour
+    before = expectation(case.policy, action_values(mdp, behaviour))
+    after = expectation(case.server, action_values(mdp, case.policy))
+    bound = mdp.largest_return * _apart(case.policy, case.server)
+    bound += mdp.discount * mdp.horizon * mdp.largest_return * _apart(behaviour, case.policy)
     return Sides(float(np.abs(after - before).max()), bound)
 
 
@@ -132,13 +130,13 @@ def level_is_continuous(case: Case) -> Sides:
     models = [client.model for client in case.clients]
     levels = [heterogeneity_level(models, [policy] * len(models), 0) for policy in _nudged(case)]
     rarest = min(visitation(model, case.policy).min() for model in models)
-    return Sides(abs(levels[0] - levels[1]), NUDGE * (case.world.horizon / rarest) ** 3)
+    return Sides(abs(levels[0] - levels[1]), NUDGE * (case.mdp.horizon / rarest) ** 3)
 
 
 def objective_is_continuous(case: Case) -> Sides:
     """The local objective with Q_hat from one step after the vote over (pi, behaviour, server)."""
     above, below = (_local_objective(case, policy) for policy in _nudged(case))
-    scale = case.world.horizon + case.lam / np.maximum(case.policy, 1e-3).min()
+    scale = case.mdp.horizon + case.lam / np.maximum(case.policy, 1e-3).min()
     return Sides(abs(above - below), 1e3 * NUDGE * float(scale))
 
 
@@ -230,25 +228,25 @@ def tied_vote() -> Case:
 
     The slightest change of the local policy makes the vote jump from one to the other, and the penalty with it.
     """
-    world = MDP(np.ones((1, 3, 1)), np.array([[1.0, 0.0, 0.5]]), np.ones(1), discount=0.5)
-    client = client_of(world, [[1, 4, 1]])
+    mdp = MDP(np.ones((1, 3, 1)), np.array([[1.0, 0.0, 0.5]]), np.ones(1), discount=0.5)
+    client = client_of(mdp, [[1, 4, 1]])
     sure, bet = np.array([[0.125, 0.125, 0.75]]), np.array([[0.5, 0.5, 0.0]])
-    return Case(world, (client,), bet, (sure,), alpha=1.0, lam=1.0, beta=1.0)
+    return Case(mdp, (client,), bet, (sure,), alpha=1.0, lam=1.0, beta=1.0)
 
 
 def endless_dispute() -> Case:
     """One state, one client. Whatever the vote chose last time is penalised, so the policy swings for ever."""
-    world = MDP(np.ones((1, 2, 1)), np.array([[0.0, 1.0]]), np.ones(1), discount=0.5)
+    mdp = MDP(np.ones((1, 2, 1)), np.array([[0.0, 1.0]]), np.ones(1), discount=0.5)
     even = np.full((1, 2), 0.5)
-    return Case(world, (client_of(world, [[3, 2]]),), even, (even,), alpha=2.0, lam=1.0, beta=0.1)
+    return Case(mdp, (client_of(mdp, [[3, 2]]),), even, (even,), alpha=2.0, lam=1.0, beta=0.1)
 
 
 def habit() -> Case:
     """One state, one client: the pull to even-handed data keeps the loop from taking the better action for good."""
-    world = MDP(np.ones((1, 2, 1)), np.array([[1.0, 0.0]]), np.ones(1), discount=0.5)
-    client = client_of(world, [[1, 1]])
+    mdp = MDP(np.ones((1, 2, 1)), np.array([[1.0, 0.0]]), np.ones(1), discount=0.5)
+    client = client_of(mdp, [[1, 1]])
     best = np.array([[0.99, 0.01]])
-    return Case(world, (client,), best, (best,), alpha=0.01, lam=1.0, beta=1.0)
+    return Case(mdp, (client,), best, (best,), alpha=0.01, lam=1.0, beta=1.0)
 
 
 def sure_policy() -> Case:

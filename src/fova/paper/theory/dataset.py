@@ -28,7 +28,7 @@ class Dataset:
 
 
 def sample_dataset(
-    world: MDP,
+    mdp: MDP,
     behaviour: Array,
     size: int,
     rng: np.random.Generator,
@@ -44,15 +44,15 @@ def sample_dataset(
     """
     if size < 1:
         raise FovaError(f"A dataset of {size} transitions was asked for; it needs at least one.")
-    law = visitation(world, behaviour)[:, None] * behaviour
+    law = visitation(mdp, behaviour)[:, None] * behaviour
     pairs = rng.multinomial(size, law.ravel() / law.sum()).reshape(law.shape)
-    starts = rng.multinomial(size, world.start)
+    starts = rng.multinomial(size, mdp.start)
     if every_pair:
         pairs, starts = np.maximum(pairs, 1), np.maximum(starts, 1)
-    transitions = rng.multinomial(pairs, world.transition)
-    spread = reward_noise * (world.reward_bound - np.abs(world.reward))
+    transitions = rng.multinomial(pairs, mdp.transition)
+    spread = reward_noise * (mdp.reward_bound - np.abs(mdp.reward))
     noise = 2 * rng.binomial(pairs, 0.5) - pairs
-    return Dataset(transitions=transitions, rewards=pairs * world.reward + spread * noise, starts=starts)
+    return Dataset(transitions=transitions, rewards=pairs * mdp.reward + spread * noise, starts=starts)
 
 
 def empirical_mdp(dataset: Dataset, discount: float, reward_bound: float = 1.0) -> MDP:

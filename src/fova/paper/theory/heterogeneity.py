@@ -245,10 +245,10 @@ def _bandit(discount: float) -> MDP:
 
 def different_habits() -> Case:
     """One state, two clients that differ only in what they are used to; the first one keeps its habit."""
-    world = _bandit(discount=0.5)
-    poor, good = client_of(world, [[1, 3]]), client_of(world, [[3, 1]])
+    mdp = _bandit(discount=0.5)
+    poor, good = client_of(mdp, [[1, 3]]), client_of(mdp, [[3, 1]])
     policies = (poor.behaviour, good.behaviour)
-    return Case(world, (poor, good), aggregate(policies), policies, alpha=1.0, lam=1.0, beta=1.0)
+    return Case(mdp, (poor, good), aggregate(policies), policies, alpha=1.0, lam=1.0, beta=1.0)
 
 
 def mirror_worlds() -> Case:
@@ -290,10 +290,10 @@ def swapped_paths() -> Case:
 
 def better_server(discount: float = 0.1) -> Case:
     """One state, one client. The server takes the best action; the client improves on poor data, but less."""
-    world = _bandit(discount)
-    client = client_of(world, [[1, 99]])
+    mdp = _bandit(discount)
+    client = client_of(mdp, [[1, 99]])
     even = np.full((1, 2), 0.5)
-    return Case(world, (client,), always(0), (even,), alpha=1e-6, lam=1.0, beta=1.0)
+    return Case(mdp, (client,), always(0), (even,), alpha=1e-6, lam=1.0, beta=1.0)
 
 
 def borrowed_detour() -> Case:

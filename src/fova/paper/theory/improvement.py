@@ -36,12 +36,12 @@ def _distance(case: Case, first: Array, second: Array) -> float:
 
 def _penalty(case: Case, policy: Array) -> float:
     """xi of the policy with |D(s)|: the version that holds."""
-    return per_state_penalty(case.client, case.world, case.model, policy)
+    return per_state_penalty(case.client, case.mdp, case.model, policy)
 
 
 def _conservative_cost(case: Case, factor: float) -> float:
     """factor * alpha / (delta (1 - gamma))."""
-    return factor * case.alpha * case.world.horizon / case.client.coverage
+    return factor * case.alpha * case.mdp.horizon / case.client.coverage
 
 
 def _shortfall(mdp: MDP, policy: Array, behaviour: Array) -> float:
@@ -85,7 +85,7 @@ def _server_theorem(case: Case, target: Array, beta: float) -> Sides:
     behaviour = case.client.behaviour
     right = _conservative_cost(case, 2.0) + _penalty(case, behaviour) + _penalty(case, target)
     right -= beta * _kl(case, target, behaviour)
-    return Sides(_shortfall(case.world, target, behaviour), right, trivial=2.0 * case.world.largest_return)
+    return Sides(_shortfall(case.mdp, target, behaviour), right, trivial=2.0 * case.mdp.largest_return)
 
 
 def server_theorem_printed(case: Case) -> Sides:
@@ -105,8 +105,8 @@ def server_theorem_without_alpha(case: Case) -> Sides:
     """nu(behaviour) = 0 <= nu(pibar*): the alpha term has the helpful sign."""
     target, behaviour = case.exact_pair[0], case.client.behaviour
     right = _penalty(case, behaviour) + _penalty(case, target) - case.beta * _kl(case, target, behaviour)
-    right -= case.alpha * case.world.horizon * nu(case.model, target, behaviour)
-    return Sides(_shortfall(case.world, target, behaviour), right, trivial=2.0 * case.world.largest_return)
+    right -= case.alpha * case.mdp.horizon * nu(case.model, target, behaviour)
+    return Sides(_shortfall(case.mdp, target, behaviour), right, trivial=2.0 * case.mdp.largest_return)
 
 
 def penalties_ignore_beta(case: Case) -> Sides:
@@ -122,15 +122,15 @@ def some_beta_makes_the_bound_positive(case: Case) -> Sides:
 
 def some_beta_improves(case: Case) -> Sides:
     """The true gain itself, at its best over the same range."""
-    gains = [-_shortfall(case.world, case.by_action(case.lam, beta)[0], case.client.behaviour) for beta in BETAS]
+    gains = [-_shortfall(case.mdp, case.by_action(case.lam, beta)[0], case.client.behaviour) for beta in BETAS]
     return Sides(1e-6, max(gains))
 
 
 def mean_target_improves(case: Case) -> Sides:
     """The mean of the clients' exact pibar*_k as the server's policy, against the best behaviour of all."""
     after = aggregate([target for target, _ in case.exact_pairs])
-    best = max(expected_return(case.world, client.behaviour) for client in case.clients)
-    return Sides(best, expected_return(case.world, after))
+    best = max(expected_return(case.mdp, client.behaviour) for client in case.clients)
+    return Sides(best, expected_return(case.mdp, after))
 
 
 # --- Improvement of pi_k ----------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def _local_theorem(case: Case, pair: Pair) -> Sides:
     behaviour = case.client.behaviour
     right = _conservative_cost(case, 6.0) + _penalty(case, behaviour) + 2.0 * _penalty(case, target)
     right += _penalty(case, policy) - _kl_terms(case, pair)
-    return Sides(_shortfall(case.world, policy, behaviour), right, trivial=2.0 * case.world.largest_return)
+    return Sides(_shortfall(case.mdp, policy, behaviour), right, trivial=2.0 * case.mdp.largest_return)
 
 
 def local_theorem_printed(case: Case) -> Sides:
@@ -165,8 +165,8 @@ def local_theorem_without_alpha(case: Case) -> Sides:
     """The two optimality conditions telescope: nu(pi_k) - nu(behaviour) >= 0 remains, and xi-bar drops out."""
     policy, behaviour = case.exact_pair[1], case.client.behaviour
     right = _penalty(case, behaviour) + _penalty(case, policy) - _kl_terms(case, case.exact_pair)
-    right -= case.alpha * case.world.horizon * nu(case.model, policy, behaviour)
-    return Sides(_shortfall(case.world, policy, behaviour), right, trivial=2.0 * case.world.largest_return)
+    right -= case.alpha * case.mdp.horizon * nu(case.model, policy, behaviour)
+    return Sides(_shortfall(case.mdp, policy, behaviour), right, trivial=2.0 * case.mdp.largest_return)
 
 
 def _step_from_target(case: Case, pair: Pair) -> Sides:
@@ -174,7 +174,7 @@ def _step_from_target(case: Case, pair: Pair) -> Sides:
     target, policy = pair
     right = _penalty(case, target) + _penalty(case, policy) + _conservative_cost(case, 4.0)
     right -= case.lam * _kl(case, target, policy)
-    return Sides(_shortfall(case.world, policy, target), right, trivial=2.0 * case.world.largest_return)
+    return Sides(_shortfall(case.mdp, policy, target), right, trivial=2.0 * case.mdp.largest_return)
 
 
 def step_from_target_by_action(case: Case) -> Sides:
@@ -194,7 +194,7 @@ def penalties_ignore_lam_and_beta(case: Case) -> Sides:
 def some_lam_and_beta_improve(case: Case) -> Sides:
     """The true gain of pi_k, at its best over lambda and beta from 0.001 to 10,000."""
     policies = (case.by_action(lam, beta)[1] for lam, beta in LAMS_AND_BETAS)
-    return Sides(1e-6, max(-_shortfall(case.world, policy, case.client.behaviour) for policy in policies))
+    return Sides(1e-6, max(-_shortfall(case.mdp, policy, case.client.behaviour) for policy in policies))
 
 
 # --- The supplement's version, inside the empirical MDP ---------------------------------------------------
@@ -205,7 +205,7 @@ def _empirical_lemma(case: Case, pair: Pair) -> Sides:
     behaviour = case.client.behaviour
     right = _conservative_cost(case, 4.0) * _distance(case, target, policy)
     right += _conservative_cost(case, 2.0) * _distance(case, target, behaviour) - _kl_terms(case, pair)
-    return Sides(_shortfall(case.model, policy, behaviour), right, trivial=2.0 * case.world.largest_return)
+    return Sides(_shortfall(case.model, policy, behaviour), right, trivial=2.0 * case.mdp.largest_return)
 
 
 def empirical_lemma_printed(case: Case) -> Sides:
@@ -223,8 +223,8 @@ def empirical_lemma_exact(case: Case) -> Sides:
 def empirical_lemma_without_alpha(case: Case) -> Sides:
     policy, behaviour = case.exact_pair[1], case.client.behaviour
     right = -_kl_terms(case, case.exact_pair)
-    right -= case.alpha * case.world.horizon * nu(case.model, policy, behaviour)
-    return Sides(_shortfall(case.model, policy, behaviour), right, trivial=2.0 * case.world.largest_return)
+    right -= case.alpha * case.mdp.horizon * nu(case.model, policy, behaviour)
+    return Sides(_shortfall(case.model, policy, behaviour), right, trivial=2.0 * case.mdp.largest_return)
 
 
 def every_client_improves_exactly(case: Case) -> Sides:
@@ -250,18 +250,18 @@ def rare_crossroads() -> Case:
     """
     transition = np.zeros((2, 2, 2))
     transition[0, 0, 1] = transition[0, 1, 0] = transition[1, :, 1] = 1.0
-    world = MDP(transition, np.zeros((2, 2)), np.array([1.0, 0.0]), discount=0.9)
-    client = client_of(world, [[1, 1], [1, 20]])
-    return Case(world, (client,), always(1, 0), (always(0, 0),), alpha=1.0, lam=1.0, beta=1.0)
+    mdp = MDP(transition, np.zeros((2, 2)), np.array([1.0, 0.0]), discount=0.9)
+    client = client_of(mdp, [[1, 1], [1, 20]])
+    return Case(mdp, (client,), always(1, 0), (always(0, 0),), alpha=1.0, lam=1.0, beta=1.0)
 
 
 def misleading_data() -> Case:
     """One state; each action was tried once, and the worse one happened to pay more."""
-    world = MDP(np.ones((1, 2, 1)), np.array([[0.5, 0.0]]), np.ones(1), discount=0.5)
-    model = replace(world, reward=np.array([[0.0, 0.5]]))
+    mdp = MDP(np.ones((1, 2, 1)), np.array([[0.5, 0.0]]), np.ones(1), discount=0.5)
+    model = replace(mdp, reward=np.array([[0.0, 0.5]]))
     client = client_of(model, [[1, 1]])
     policy = client.behaviour
-    return Case(world, (client,), policy, (policy,), alpha=0.01, lam=1.0, beta=1.0)
+    return Case(mdp, (client,), policy, (policy,), alpha=0.01, lam=1.0, beta=1.0)
 
 
 def data_of_elsewhere() -> Case:
@@ -271,9 +271,9 @@ def data_of_elsewhere() -> Case:
     """
     transition = np.zeros((2, 2, 2))
     transition[0, :, 0] = transition[1, :, 1] = 1.0
-    world = MDP(transition, np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([1.0, 0.0]), discount=0.5)
-    client = client_of(world, [[1, 1], [499, 499]])
-    return Case(world, (client,), always(0, 0), (always(0, 0),), alpha=1e-12, lam=1.0, beta=1.0)
+    mdp = MDP(transition, np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([1.0, 0.0]), discount=0.5)
+    client = client_of(mdp, [[1, 1], [499, 499]])
+    return Case(mdp, (client,), always(0, 0), (always(0, 0),), alpha=1e-12, lam=1.0, beta=1.0)
 
 
 def praised_detour() -> Case:

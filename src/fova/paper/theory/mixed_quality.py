@@ -40,30 +40,30 @@ VARIANTS = {
 class Federation:
     """A maze, its clients and the two returns between which scores are counted."""
 
-    world: MDP
+    mdp: MDP
     clients: tuple[Client, ...]
     random_return: float
     best_return: float
 
     def score(self, policy: Array) -> float:
         """0 for acting at random, 100 for the best policy."""
-        gained = expected_return(self.world, policy) - self.random_return
+        gained = expected_return(self.mdp, policy) - self.random_return
         return 100.0 * gained / (self.best_return - self.random_return)
 
 
 def mixed_federation(seed: int, experts: int = 2, wanderers: int = 2) -> Federation:
     rng = np.random.default_rng(seed)
-    world = gridworld(MAZE, SLIP, DISCOUNT)
-    best = optimal_policy(world)
-    wandering = np.full_like(best, 1.0 / world.actions)
+    mdp = gridworld(MAZE, SLIP, DISCOUNT)
+    best = optimal_policy(mdp)
+    wandering = np.full_like(best, 1.0 / mdp.actions)
     expert = (1.0 - CARELESSNESS) * best + CARELESSNESS * wandering
     behaviours = [expert] * experts + [wandering] * wanderers
-    datasets = [sample_dataset(world, behaviour, TRANSITIONS, rng) for behaviour in behaviours]
+    datasets = [sample_dataset(mdp, behaviour, TRANSITIONS, rng) for behaviour in behaviours]
     return Federation(
-        world=world,
+        mdp=mdp,
         clients=tuple(Client.from_dataset(data, DISCOUNT, pseudo_count=PSEUDO_COUNT) for data in datasets),
-        random_return=expected_return(world, wandering),
-        best_return=expected_return(world, best),
+        random_return=expected_return(mdp, wandering),
+        best_return=expected_return(mdp, best),
     )
 
 

@@ -83,25 +83,25 @@ def underestimation_against_alpha(seed: int, cases: int = 30) -> Figure:
 
 
 def _gap_of_a_fixed_vote(case: Case, alpha: float) -> float:
-    conservative = vcql_values(case.world, case.policy, case.client.behaviour, alpha)
-    return float((conservative - state_values(case.world, case.policy)).max())
+    conservative = vcql_values(case.mdp, case.policy, case.client.behaviour, alpha)
+    return float((conservative - state_values(case.mdp, case.policy)).max())
 
 
 def _gap_of_a_moving_vote(case: Case, alpha: float) -> float:
     case = replace(case, alpha=alpha)
     voted = vote(case.moving_q, case.candidates)
-    return float((expectation(voted, case.moving_q) - state_values(case.world, voted)).max())
+    return float((expectation(voted, case.moving_q) - state_values(case.mdp, voted)).max())
 
 
 def _gap_of_a_mixed_vote(case: Case, alpha: float) -> float:
-    voted = relaxed_vote(case.world, case.candidates, case.client.behaviour, alpha)
-    conservative = vcql_values(case.world, voted, case.client.behaviour, alpha)
-    return float((conservative - state_values(case.world, voted)).max())
+    voted = relaxed_vote(case.mdp, case.candidates, case.client.behaviour, alpha)
+    conservative = vcql_values(case.mdp, voted, case.client.behaviour, alpha)
+    return float((conservative - state_values(case.mdp, voted)).max())
 
 
 def _gap_of_sampled_data(case: Case, alpha: float) -> float:
     conservative = vcql_values(case.model, case.policy, case.client.behaviour, alpha)
-    return float((conservative - state_values(case.world, case.policy)).max())
+    return float((conservative - state_values(case.mdp, case.policy)).max())
 
 
 # --- B against lambda and beta ----------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def penalty_against_parameters(seed: int) -> Figure:
     left, right = figure.subplots(1, 2)
 
     totals = np.array([[penalty(case, case.server, lam, beta).total for lam in sizes] for beta in sizes])
-    widest = 2.0 * case.world.largest_return
+    widest = 2.0 * case.mdp.largest_return
     mesh = left.pcolormesh(sizes, sizes, np.log10(totals), cmap="viridis", shading="nearest")
     if totals.min() < widest < totals.max():
         left.contour(sizes, sizes, totals, levels=[widest], colors="white", linewidths=1.2)
@@ -166,8 +166,8 @@ def _worlds(seed: int, number: int) -> list[MDP]:
     return [garnet(6, 3, 3, 0.8, rng) for _ in range(4)]
 
 
-def _even(world: MDP) -> Array:
-    return np.full(world.reward.shape, 1.0 / world.actions)
+def _even(mdp: MDP) -> Array:
+    return np.full(mdp.reward.shape, 1.0 / mdp.actions)
 
 
 def _towards(first: Array, second: Array, share: float) -> Array:

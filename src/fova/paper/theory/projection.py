@@ -124,10 +124,10 @@ def regret_of_the_policy(case: Case) -> Sides:
 def two_kinds_of_state() -> Case:
     """Two states that never change; in one the action matters, in the other it does not."""
     transition = np.eye(2)[:, None, :].repeat(2, axis=1)
-    world = MDP(transition, np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([0.5, 0.5]), discount=0.5)
-    client = client_of(world, [[1, 1], [1, 1]])
+    mdp = MDP(transition, np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([0.5, 0.5]), discount=0.5)
+    client = client_of(mdp, [[1, 1], [1, 1]])
     policy = always(0, 0)
-    return Case(world, (client,), policy, (policy,), alpha=0.0, lam=1.0, beta=1.0)
+    return Case(mdp, (client,), policy, (policy,), alpha=0.0, lam=1.0, beta=1.0)
 
 
 def promising_path() -> Case:
@@ -139,17 +139,17 @@ def promising_path() -> Case:
     transition = np.zeros((3, 2, 3))
     transition[0, 0, 1] = transition[0, 1, 2] = transition[1, :, 2] = transition[2, :, 2] = 1.0
     reward = np.array([[0.0, 0.0], [1.0, -1.0], [0.0, 0.0]])
-    world = MDP(transition, reward, np.array([1.0, 0.0, 0.0]), discount=0.9)
-    client = client_of(world, [[50, 50], [1, 99], [50, 50]])
+    mdp = MDP(transition, reward, np.array([1.0, 0.0, 0.0]), discount=0.9)
+    client = client_of(mdp, [[50, 50], [1, 99], [50, 50]])
     server = always(0, 0, 0)
-    return Case(world, (client,), server, (server,), alpha=1e-6, lam=2.0, beta=1.0)
+    return Case(mdp, (client,), server, (server,), alpha=1e-6, lam=2.0, beta=1.0)
 
 
 def unpenalised_target() -> Case:
     """One state. The vote stays with the data, so Q_hat carries no penalty; its target runs into a large one."""
-    world = MDP(np.ones((1, 2, 1)), np.array([[1.0, 0.0]]), np.ones(1), discount=0.5)
-    client = client_of(world, [[1, 1]])
-    return Case(world, (client,), always(1), (always(1),), alpha=1.0, lam=0.1, beta=1.0)
+    mdp = MDP(np.ones((1, 2, 1)), np.array([[1.0, 0.0]]), np.ones(1), discount=0.5)
+    client = client_of(mdp, [[1, 1]])
+    return Case(mdp, (client,), always(1), (always(1),), alpha=1.0, lam=0.1, beta=1.0)
 
 
 STATEMENTS = (

@@ -32,9 +32,9 @@ def sampling_penalty(
     return float(dynamics + rewards)
 
 
-def per_state_penalty(client: Client, world: MDP, model: MDP, policy: Array) -> float:
+def per_state_penalty(client: Client, mdp: MDP, model: MDP, policy: Array) -> float:
     """xi with |D(s)|, as the paper prints for xi-bar and xi_b."""
-    constants = concentration(world, client)
+    constants = concentration(mdp, client)
     law, visits = visitation(model, policy), client.counts.sum(1)
     return sampling_penalty(client, law, policy, constants, visits)
 
@@ -44,28 +44,28 @@ def _penalty(case: Case, data_size: Array, constants: Concentration) -> float:
 
 
 def _excess(case: Case) -> float:
-    return expected_return(case.model, case.policy) - expected_return(case.world, case.policy)
+    return expected_return(case.model, case.policy) - expected_return(case.mdp, case.policy)
 
 
 # --- Checks of the appendix -------------------------------------------------------------------------------
 
 
 def return_with_whole_dataset(case: Case) -> Sides:
-    size = np.full(case.world.states, case.client.counts.sum())
+    size = np.full(case.mdp.states, case.client.counts.sum())
     penalty = _penalty(case, size, case.concentration)
-    return Sides(_excess(case), penalty, trivial=2.0 * case.world.largest_return)
+    return Sides(_excess(case), penalty, trivial=2.0 * case.mdp.largest_return)
 
 
 def return_with_entrywise_constant(case: Case) -> Sides:
     entrywise = replace(case.concentration, transition=case.concentration.transition_entry)
     penalty = _penalty(case, case.client.counts.sum(1), entrywise)
-    return Sides(_excess(case), penalty, trivial=2.0 * case.world.largest_return)
+    return Sides(_excess(case), penalty, trivial=2.0 * case.mdp.largest_return)
 
 
 def return_with_state_counts(case: Case) -> Sides:
     """Both directions: the same bound serves for J(M_hat) <= J(M) + xi and for J(M_hat) >= J(M) - xi."""
     penalty = _penalty(case, case.client.counts.sum(1), case.concentration)
-    return Sides(abs(_excess(case)), penalty, trivial=2.0 * case.world.largest_return)
+    return Sides(abs(_excess(case)), penalty, trivial=2.0 * case.mdp.largest_return)
 
 
 def return_of_behaviour(case: Case) -> Sides:
@@ -86,15 +86,15 @@ def simulation_lemma_as_quoted(case: Case) -> Sides:
 
 def simulation_lemma(case: Case) -> Sides:
     """The visitation of one MDP belongs with the Q of the other."""
-    return _simulation_lemma(case, action_values(case.world, case.policy))
+    return _simulation_lemma(case, action_values(case.mdp, case.policy))
 
 
 def _simulation_lemma(case: Case, q: Array) -> Sides:
-    world, model, policy = case.world, case.model, case.policy
+    mdp, model, policy = case.mdp, case.model, case.policy
     law = visitation(model, policy)
-    shift = (world.transition - model.transition) @ expectation(policy, q)
-    dynamics = world.discount * world.horizon * abs(law @ expectation(policy, shift))
-    rewards = world.horizon * (law @ expectation(policy, np.abs(model.reward - world.reward)))
+    shift = (mdp.transition - model.transition) @ expectation(policy, q)
+    dynamics = mdp.discount * mdp.horizon * abs(law @ expectation(policy, shift))
+    rewards = mdp.horizon * (law @ expectation(policy, np.abs(model.reward - mdp.reward)))
     return Sides(abs(_excess(case)), float(dynamics + rewards))
 
 
@@ -103,34 +103,34 @@ def _simulation_lemma(case: Case, q: Array) -> Sides:
 
 def return_for_every_mdp(case: Case) -> Sides:
     """ "For every MDP M": take the one whose rewards are turned round."""
-    other = replace(case.world, reward=-case.world.reward)
+    other = replace(case.mdp, reward=-case.mdp.reward)
     left = abs(expected_return(other, case.policy) - expected_return(case.model, case.policy))
-    return Sides(left, return_with_state_counts(case).right, trivial=2.0 * case.world.largest_return)
+    return Sides(left, return_with_state_counts(case).right, trivial=2.0 * case.mdp.largest_return)
 
 
 def return_with_estimated_start(case: Case) -> Sides:
     """The client's empirical MDP starts where its data started; the bound has no term for that."""
-    client, world = case.client, case.world
-    left = abs(expected_return(client.model, case.policy) - expected_return(world, case.policy))
-    right = per_state_penalty(client, world, client.model, case.policy)
-    return Sides(left, right, trivial=2.0 * world.largest_return)
+    client, mdp = case.client, case.mdp
+    left = abs(expected_return(client.model, case.policy) - expected_return(mdp, case.policy))
+    right = per_state_penalty(client, mdp, client.model, case.policy)
+    return Sides(left, right, trivial=2.0 * mdp.largest_return)
 
 
-def start_penalty(client: Client, world: MDP, policy: Array) -> float:
+def start_penalty(client: Client, mdp: MDP, policy: Array) -> float:
     """|mu_hat - mu|_1 times half the spread of the true values."""
-    values = state_values(world, policy)
-    return float(np.abs(client.model.start - world.start).sum() * 0.5 * np.ptp(values))
+    values = state_values(mdp, policy)
+    return float(np.abs(client.model.start - mdp.start).sum() * 0.5 * np.ptp(values))
 
 
-def transfer_penalty(client: Client, world: MDP, policy: Array) -> float:
+def transfer_penalty(client: Client, mdp: MDP, policy: Array) -> float:
     """A bound on |J(M_hat_k, pi) - J(M, pi)| that holds: xi with state counts, plus the start distribution."""
-    return per_state_penalty(client, world, client.model, policy) + start_penalty(client, world, policy)
+    return per_state_penalty(client, mdp, client.model, policy) + start_penalty(client, mdp, policy)
 
 
 def return_with_start_term(case: Case) -> Sides:
-    client, world = case.client, case.world
-    left = abs(expected_return(client.model, case.policy) - expected_return(world, case.policy))
-    return Sides(left, transfer_penalty(client, world, case.policy), trivial=2.0 * world.largest_return)
+    client, mdp = case.client, case.mdp
+    left = abs(expected_return(client.model, case.policy) - expected_return(mdp, case.policy))
+    return Sides(left, transfer_penalty(client, mdp, case.policy), trivial=2.0 * mdp.largest_return)
 
 
 def _gain(mdp: MDP, after: Array, before: Array) -> float:
@@ -138,21 +138,21 @@ def _gain(mdp: MDP, after: Array, before: Array) -> float:
 
 
 def transfer_as_printed(case: Case) -> Sides:
-    client, world = case.client, case.world
-    size = np.full(world.states, client.counts.sum())
+    client, mdp = case.client, case.mdp
+    size = np.full(mdp.states, client.counts.sum())
     penalty = sum(
         sampling_penalty(client, visitation(client.model, policy), policy, case.concentration, size)
         for policy in (case.policy, case.server)
     )
     left = _gain(client.model, case.policy, case.server) - penalty
-    return Sides(left, _gain(world, case.policy, case.server))
+    return Sides(left, _gain(mdp, case.policy, case.server))
 
 
 def transfer_corrected(case: Case) -> Sides:
-    client, world = case.client, case.world
-    penalty = sum(transfer_penalty(client, world, policy) for policy in (case.policy, case.server))
+    client, mdp = case.client, case.mdp
+    penalty = sum(transfer_penalty(client, mdp, policy) for policy in (case.policy, case.server))
     left = _gain(client.model, case.policy, case.server) - penalty
-    return Sides(left, _gain(world, case.policy, case.server))
+    return Sides(left, _gain(mdp, case.policy, case.server))
 
 
 # --- Counter-examples -------------------------------------------------------------------------------------
@@ -162,11 +162,11 @@ def hidden_exit() -> Case:
     """Two states, one action. A single visit missed the exit to a bad state that fills the rest of the data."""
     reward = np.array([[1.0], [-1.0]])
     start = np.array([1.0, 0.0])
-    world = MDP(np.array([[[0.5, 0.5]], [[0.0, 1.0]]]), reward, start, discount=0.5)
+    mdp = MDP(np.array([[[0.5, 0.5]], [[0.0, 1.0]]]), reward, start, discount=0.5)
     model = MDP(np.array([[[1.0, 0.0]], [[0.0, 1.0]]]), reward, start, discount=0.5)
     client = client_of(model, [[1], [9999]])
     only = np.ones((2, 1))
-    return Case(world, (client,), only, (only,), alpha=1.0, lam=1.0, beta=1.0)
+    return Case(mdp, (client,), only, (only,), alpha=1.0, lam=1.0, beta=1.0)
 
 
 def hidden_exit_against_staying() -> Case:
@@ -174,36 +174,36 @@ def hidden_exit_against_staying() -> Case:
     transition = np.zeros((2, 2, 2))
     transition[0, 0], transition[0, 1], transition[1, :, 1] = (0.5, 0.5), (1.0, 0.0), 1.0
     reward = np.array([[1.0, 0.5], [-1.0, -1.0]])
-    world = MDP(transition, reward, np.array([1.0, 0.0]), discount=0.5)
+    mdp = MDP(transition, reward, np.array([1.0, 0.0]), discount=0.5)
     estimate = transition.copy()
     estimate[0, 0] = (1.0, 0.0)
-    model = replace(world, transition=estimate)
+    model = replace(mdp, transition=estimate)
     client = client_of(model, [[1, 1], [4999, 4999]])
     first, second = np.array([[1.0, 0.0]] * 2), np.array([[0.0, 1.0]] * 2)
-    return Case(world, (client,), second, (first,), alpha=1.0, lam=1.0, beta=1.0)
+    return Case(mdp, (client,), second, (first,), alpha=1.0, lam=1.0, beta=1.0)
 
 
 def imagined_exit() -> Case:
     """Two states, one action: the world stays in the good state, the data says that half the time it leaves."""
     missed = hidden_exit()
-    client = replace(missed.client, model=missed.world)
-    return replace(missed, world=missed.client.model, clients=(client,))
+    client = replace(missed.client, model=missed.mdp)
+    return replace(missed, mdp=missed.client.model, clients=(client,))
 
 
 def known_world() -> Case:
     """One state, one action, reward 1, known without error."""
-    world = MDP(np.ones((1, 1, 1)), np.ones((1, 1)), np.ones(1), discount=0.5)
+    mdp = MDP(np.ones((1, 1, 1)), np.ones((1, 1)), np.ones(1), discount=0.5)
     only = np.ones((1, 1))
-    return Case(world, (client_of(world, [[1]]),), only, (only,), alpha=1.0, lam=1.0, beta=1.0)
+    return Case(mdp, (client_of(mdp, [[1]]),), only, (only,), alpha=1.0, lam=1.0, beta=1.0)
 
 
 def unlucky_start() -> Case:
     """Two states that never change, one good and one bad; every episode of the data began in the good one."""
     transition = np.eye(2)[:, None, :]
-    world = MDP(transition, np.array([[1.0], [-1.0]]), np.array([0.5, 0.5]), discount=0.5)
-    client = client_of(world.starting_at(np.array([1.0, 0.0])), [[1], [1]])
+    mdp = MDP(transition, np.array([[1.0], [-1.0]]), np.array([0.5, 0.5]), discount=0.5)
+    client = client_of(mdp.starting_at(np.array([1.0, 0.0])), [[1], [1]])
     only = np.ones((2, 1))
-    return Case(world, (client,), only, (only,), alpha=1.0, lam=1.0, beta=1.0)
+    return Case(mdp, (client,), only, (only,), alpha=1.0, lam=1.0, beta=1.0)
 
 
 MAIN, SUPPLEMENT = "lemma:JMDP-new", "lemma:JMDP-heter"

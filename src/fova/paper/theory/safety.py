@@ -55,7 +55,7 @@ class Coefficients:
 def coefficients(case: Case) -> Coefficients:
     models = [client.model for client in case.clients]
     closeness, mismatch = aggregation_coefficients(models, [client.behaviour for client in case.clients])
-    sigma = [2.0 * case.alpha * case.world.horizon / client.coverage for client in case.clients]
+    sigma = [2.0 * case.alpha * case.mdp.horizon / client.coverage for client in case.clients]
     drift = [client.state_law @ total_variation(client.behaviour, case.server) for client in case.clients]
     return Coefficients(closeness, mismatch, np.array(sigma), np.array(drift))
 
@@ -64,7 +64,7 @@ def penalty(case: Case, after: Array, lam: float, beta: float) -> Penalty:
     """B(lambda, beta) for a round that ends at the policy `after`."""
     c = coefficients(case)
     sampling = [
-        transfer_penalty(client, case.world, after) + transfer_penalty(client, case.world, case.server)
+        transfer_penalty(client, case.mdp, after) + transfer_penalty(client, case.mdp, case.server)
         for client in case.clients
     ]
     return Penalty(
@@ -81,8 +81,8 @@ def _after_exact_updates(case: Case) -> Array:
 
 def round_is_safe(case: Case) -> Sides:
     after = _after_exact_updates(case)
-    drop = expected_return(case.world, case.server) - expected_return(case.world, after)
-    return Sides(drop, penalty(case, after, case.lam, case.beta).total, trivial=2.0 * case.world.largest_return)
+    drop = expected_return(case.mdp, case.server) - expected_return(case.mdp, after)
+    return Sides(drop, penalty(case, after, case.lam, case.beta).total, trivial=2.0 * case.mdp.largest_return)
 
 
 def penalty_falls(case: Case) -> Sides:
@@ -112,7 +112,7 @@ def only_lambda_damps_closeness(case: Case) -> Sides:
 def large_parameters_are_safe(case: Case) -> Sides:
     """In the limit every client returns its behaviour policy, so the round ends at their mean."""
     after = aggregate([client.behaviour for client in case.clients])
-    return Sides(expected_return(case.world, case.server) - expected_return(case.world, after), 0.0)
+    return Sides(expected_return(case.mdp, case.server) - expected_return(case.mdp, after), 0.0)
 
 
 def large_parameters_return_behaviour(case: Case) -> Sides:
@@ -164,7 +164,7 @@ def round_gains_the_mean(case: Case) -> Sides:
 def round_loses_little_in_the_mean(case: Case) -> Sides:
     """Eq. global-gap-step2: the same with B free of its sampling part."""
     allowed = replace(penalty(case, case.server, case.lam, case.beta), sampling=0.0).total
-    return Sides(-_gain_of_the_mean(case), allowed, trivial=2.0 * case.world.largest_return)
+    return Sides(-_gain_of_the_mean(case), allowed, trivial=2.0 * case.mdp.largest_return)
 
 
 def _gain_of_the_mean(case: Case) -> float:
@@ -253,9 +253,9 @@ def round_is_safe_against_the_data(case: Case) -> Sides:
             for client, (target, policy) in zip(case.clients, case.exact_pairs, strict=True)
         ]
     )
-    data = np.mean([expected_return(case.world, client.behaviour) for client in case.clients])
-    drop = float(data) - expected_return(case.world, after)
-    return Sides(drop, float(cost), trivial=2.0 * case.world.largest_return)
+    data = np.mean([expected_return(case.mdp, client.behaviour) for client in case.clients])
+    drop = float(data) - expected_return(case.mdp, after)
+    return Sides(drop, float(cost), trivial=2.0 * case.mdp.largest_return)
 
 
 def _cost_against_data(case: Case, client: Client, target: Array, policy: Array, after: Array) -> float:
@@ -265,7 +265,7 @@ def _cost_against_data(case: Case, client: Client, target: Array, policy: Array,
     disagreement *= float(visitation(model, after) @ total_variation(after, policy))
     gained = case.lam * _kl(client, target, policy) + case.beta * _kl(client, target, client.behaviour)
     gained += case.alpha * model.horizon * nu(model, policy, client.behaviour)
-    transfer = transfer_penalty(client, case.world, after) + transfer_penalty(client, case.world, client.behaviour)
+    transfer = transfer_penalty(client, case.mdp, after) + transfer_penalty(client, case.mdp, client.behaviour)
     return float(transfer + disagreement - gained)
 
 
