@@ -11,16 +11,16 @@ from fova.errors import FovaError
 
 @dataclass(frozen=True)
 class CertificatesOptions:
-    """Make an authority, a certificate for the server and a key pair for every client. Nothing is overwritten."""
+    """Make an authority, a certificate for the server and a key pair for every client. Existing files are kept."""
 
     hosts: tuple[str, ...] = ()
     """Names or addresses that clients use for the server."""
     clients: tuple[str, ...] = ()
     """Names of the clients. Run again with further names to add clients."""
     directory: Path = Path("certificates")
-    """Where they go."""
+    """Folder of the certificates and keys."""
     days: int = 825
-    """How long the server's certificate is valid."""
+    """Days for which the server's certificate is valid."""
 
 
 def command(arguments: list[str]) -> None:

@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 class ClientOptions:
     """Take part in a federation with the data on this machine. Runs until it is stopped (Ctrl-C).
 
-    Data stays here. What leaves: network parameters, a weight, named metrics, and if the server normalises
-    observations, a count, a sum and a sum of squares per column.
+    The data stays on this machine. The client sends network parameters, a weight and named metrics. If the server
+    normalises observations, it also sends a count, a sum and a sum of squares per column.
     """
 
     server: str | None = None
-    """The server, as HOST:PORT."""
+    """Address of the server, as HOST:PORT."""
     data: str | None = None
-    """A data file (NPZ, Parquet, HDF5, Minari), or with --task a quality of its data."""
+    """A data file (NPZ, Parquet, HDF5, Minari), or with --task a quality of the task's data."""
     name: str | None = None
     """Name of this client in the federation; with TLS, the name its key was made for (default: the data's name)."""
     certificates: Path = Path("certificate")
     """Folder with ca.crt and client.key, from `fova certificates make`."""
     state: Path | None = None
-    """Folder for what the client keeps from round to round (default: fova-client/NAME)."""
+    """Folder for the state that the client keeps between rounds (default: fova-client/NAME)."""
     config: Path | None = None
     """A TOML file with [server] and a [[client]] table of this --name, in place of these flags."""
     task: str | None = None
-    """Make data of this task instead of reading a file; for trials."""
+    """Make data of this task instead of reading a file. For trials."""
     size: int | None = None
     """Transitions to take (default: all of a file)."""
     offset: int | None = None
     """Row to start from."""
     action_low: tuple[float, ...] = ()
-    """Lowest action, to check the data before the server is asked for its bounds."""
+    """Lowest action, to check the data before the client connects to the server."""
     action_high: tuple[float, ...] = ()
-    """Highest action, likewise."""
+    """Highest action, for the same check."""
     insecure: bool = False
-    """Plain text and no proof of who the server is. For trials on one machine."""
+    """Connect without encryption and without checking the server's identity. For trials on one machine."""
     quiet: bool = False
     """Print nothing but errors."""
 

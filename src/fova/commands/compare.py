@@ -16,7 +16,7 @@ ALGORITHM_FIELDS = ("hidden", "batch_size", "actor_lr", "critic_lr", "critic_lay
 class CompareOptions:
     """Train several algorithms on the same data with the same seeds and budget, and print one table.
 
-    If it is interrupted or repeated, finished runs are kept and only the others are trained.
+    If the command is interrupted or repeated, finished runs are kept and only the others are trained.
     """
 
     task: str
@@ -24,9 +24,9 @@ class CompareOptions:
     clients: tuple[str, ...]
     """One entry per client: a quality of the task's data or a data file."""
     algorithms: tuple[str, ...] = ("fova", "fedora", "drpo", "cql-fl", "fed-td3bc")
-    """Which algorithms; also fed-iql, fed-bc, or the path of a .py file."""
+    """The algorithms to compare. fed-iql, fed-bc and the path of a .py file are also possible."""
     modes: tuple[Literal["federated", "local", "centralised"], ...] = ("federated",)
-    """federated, and the reference lines local (each client alone) and centralised (all data pooled)."""
+    """federated, and as references local (each client alone) and centralised (all data pooled)."""
     size: int | None = None
     """Transitions of each client (default: 5000 of a quality, all of a file)."""
     seeds: int = 3
@@ -46,9 +46,9 @@ class CompareOptions:
     critic_layer_norm: bool | None = None
     """LayerNorm in the critics of all algorithms (default: each algorithm's own)."""
     evaluate_every: int = 10
-    """Play the server's policy every so many rounds."""
+    """Rounds between evaluations of the server's policy."""
     final_episodes: int = 20
-    """Episodes of the evaluation at the end, which the table shows."""
+    """Episodes of the final evaluation, which the table shows."""
     name: str | None = None
     """Folder of the runs under runs/ (default: compare, the task and the clients)."""
     jobs: int | None = None
@@ -91,6 +91,6 @@ def command(arguments: list[str]) -> None:
 
 
 def _settings(options: CompareOptions) -> dict[str, Any]:
-    """The settings of all algorithms that were given."""
+    """The given settings for all algorithms."""
     given = {name: getattr(options, name) for name in ALGORITHM_FIELDS}
     return {name: value for name, value in given.items() if value not in (None, ())}

@@ -9,7 +9,7 @@ from fova.commands.terminal import Terminal
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """Train a small federation on built-in data and draw what happened."""
+    """Train a small federation on built-in data and draw the result."""
 
     rounds: int = 30
     """Rounds to train."""

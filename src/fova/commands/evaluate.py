@@ -22,9 +22,9 @@ class EvaluateOptions:
     episodes: int = 20
     """Episodes to play with each policy."""
     seed: int | None = None
-    """Seed of the first episode; the others count up from it. By default the one training evaluates with."""
+    """Seed of the first episode; the seeds of later episodes count up from it (default: as in training)."""
     clients: bool = False
-    """Play every client's own policy, too."""
+    """Also play every client's own policy."""
     task: str | None = None
     """Play in this task instead of the one the policy was trained for."""
     json: bool = False
@@ -55,7 +55,7 @@ def command(arguments: list[str]) -> None:
 
 
 def _policies(options: EvaluateOptions) -> "dict[str, Policy]":
-    """The server's policy; with --clients, or where there is no server, the clients' too."""
+    """The server's policy. With --clients, or if the run has no server, also the clients' policies."""
     without_server = options.run.is_dir() and not (options.run / "policy.safetensors").exists()
     if options.clients or (without_server and (options.run / "checkpoints").is_dir()):
         from fova.run.training import policies_of

@@ -1,6 +1,6 @@
 """Command-line arguments as a dataclass of options: every field is a flag, and its docstring is the flag's help.
 
-Nothing of training is imported here, so that `--help` is quick.
+No training code is imported here, so that `--help` is quick.
 """
 
 from dataclasses import field, fields, make_dataclass
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def parse(kind: type[T], prog: str, arguments: list[str], positional: bool = False) -> T:
-    """The options that the arguments give. With `positional`, required options need no flag."""
+    """The options that the arguments set. With `positional`, required options need no flag."""
     import tyro
 
     config = (tyro.conf.PositionalRequiredArgs,) if positional else ()
@@ -19,7 +19,7 @@ def parse(kind: type[T], prog: str, arguments: list[str], positional: bool = Fal
 
 
 def described(kind: type) -> type:
-    """The same options without "(default: None)" in the help; the field's docstring says what the default is."""
+    """The same options without "(default: None)" in the help. The field's docstring describes the default."""
     import tyro
 
     hints = get_type_hints(kind, include_extras=True)

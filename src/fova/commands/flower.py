@@ -1,4 +1,4 @@
-"""What the commands of a federation over a network need: Flower itself, and files of keys."""
+"""Checks for the commands that run a federation over a network: Flower is installed and the key files exist."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from fova.errors import FovaError
 
 
 def insist_on_flower() -> None:
-    """Refuse to go on where Flower is not installed."""
+    """Raise an error if Flower is not installed."""
     try:
         import flwr  # noqa: F401
     except ImportError as error:
@@ -14,7 +14,7 @@ def insist_on_flower() -> None:
 
 
 def insist_on_files(folder: Path, names: tuple[str, ...], command: str) -> None:
-    """Refuse a folder that lacks one of these files of `fova certificates make`."""
+    """Raise an error if the folder lacks one of these files of `fova certificates make`."""
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise FovaError(

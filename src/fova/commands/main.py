@@ -1,6 +1,6 @@
 """The command line. Each command is a module of this folder, which is imported when the command runs.
 
-A mistake that the user can correct ends in one message and exit code 2, never in a traceback.
+An error that the user can correct prints one message and ends with exit code 2. It never prints a traceback.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from fova.errors import FovaError, unknown
 from fova.machine.interrupts import Interrupted, leave
 from fova.version import __version__
 
-OUTPUT_CLOSED = 141  # what a shell reports for a program that ended because its output was closed
+OUTPUT_CLOSED = 141  # the exit code that a shell reports for a program whose output was closed
 
 COMMANDS = (
     "demo",
@@ -71,7 +71,7 @@ def main() -> None:
     """Run the command of `sys.argv`."""
     code = _exit_code(sys.argv[1:])
     try:
-        print(end="", flush=True)  # what is left of the output is written while an error can still be reported
+        print(end="", flush=True)  # flush now, while an error can still be reported
     except OSError as error:
         discard_output()
         closed = isinstance(error, BrokenPipeError)

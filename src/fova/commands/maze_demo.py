@@ -1,6 +1,6 @@
 """The run of `fova demo`: two clients with good data, two with random data, one policy; a picture and a report.
 
-It trains as `fova train` does. It is small, so that it ends within minutes on two cores.
+It trains in the same way as `fova train`. It is small, so that it ends within minutes on two cores.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ from fova.tasks import registry
 
 TASK = "maze2d-umaze"
 CLIENTS = ("expert", "expert", "random", "random")
-# Networks and minibatches are smaller than the default, so that it takes a minute or two.
+# Networks and minibatches are smaller than the defaults, so that training takes a minute or two.
 SETTINGS: dict[str, Any] = {"hidden": (128, 128), "batch_size": 128}
 CAPTION = (
     "The data of two of the clients, and the policy before and after training, from the same starts. "
@@ -31,7 +31,10 @@ CAPTION = (
 
 
 def run(progress: Progress, root: Path, rounds: int = 30, size: int = 5000) -> tuple[Result, Path, Path]:
-    """Train, then draw the data and the server's policy before and after training."""
+    """Train, then draw the data and the server's policy before and after training.
+
+    Returns the result and the paths of the picture and the report.
+    """
     config = Config(
         task=TASK,
         clients=tuple(ClientSpec(quality, size) for quality in CLIENTS),
@@ -46,7 +49,7 @@ def run(progress: Progress, root: Path, rounds: int = 30, size: int = 5000) -> t
 
 
 def draw(directory: Path, config: Config) -> Path:
-    """Draw the data, and the server's policy before and after training, from the same starts."""
+    """Draw the data, and the server's policy before and after training from the same initial states."""
     task = registry.get(TASK)
     federation = Federation.build(config.clients, task, config.run.seed)
     policies = {"before": first_policy(config, federation), "after": load_policy(directory)}

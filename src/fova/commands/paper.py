@@ -20,22 +20,22 @@ SCALES = ("quick", "small", "full")
 class PaperOptions:
     """Run one of the paper's experiments and print its table beside the paper's; without a name, list them.
 
-    If it is interrupted or repeated, finished runs are kept and only the others are trained.
+    If the command is interrupted or repeated, finished runs are kept and only the others are trained.
     """
 
     name: Annotated[str | None, tyro.conf.Positional] = None
-    """Which experiment; see --list."""
+    """Name of the experiment; see --list."""
     list: bool = False
     """List the experiments with an estimate of the time that each takes."""
     scale: Literal["quick", "small", "full"] = "quick"
-    """quick shows in minutes that it works and nothing more; small is reduced but honest (smaller networks, fewer
+    """quick only shows in minutes that the experiment runs; small is a reduced setting (smaller networks, fewer
     steps, 3 seeds); full is the paper's own setting."""
     jobs: int | None = None
     """Runs that are trained at the same time, each with one thread (default: one per core)."""
     dry_run: bool = False
     """Print what would be run, and run nothing."""
     directory: Path = Path("runs/paper")
-    """Where the runs and tables go, in a folder NAME-SCALE."""
+    """Folder of the runs and tables. Each experiment gets a subfolder NAME-SCALE."""
     plain: bool = False
     """Print plain lines instead of a live display."""
 
@@ -74,7 +74,7 @@ def _run(name: str, options: PaperOptions) -> None:
 
 
 def list_table(workers: int) -> Table:
-    """Every experiment with its runs and an estimate of its time at each scale, for so many runs at a time."""
+    """A table of all experiments: runs and estimated time at each scale, with `workers` runs at a time."""
     from fova.paper import catalogue, cost
 
     finished = catalogue.committed_results()

@@ -1,4 +1,4 @@
-"""`fova plot`: finished runs as pictures to print."""
+"""`fova plot`: pictures of finished runs for print."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from fova.commands.terminal import Terminal
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Write pictures of some runs for papers and slides: learning curves, server against clients, votes."""
+    """Write pictures of runs for papers and slides: learning curves, server against clients, votes."""
 
     runs: tuple[Path, ...]
     """Directories of runs, or folders of them, for instance runs/demo-1."""

@@ -1,4 +1,4 @@
-"""`fova report`: finished runs as a page to read."""
+"""`fova report`: one page about finished runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +12,17 @@ from fova.commands.terminal import Terminal
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Write one page about some runs: a summary in words, curves, votes, tables, and the commands to repeat them.
+    """Write one page about runs: a summary in words, curves, votes, tables, and the commands to repeat them.
 
-    Runs that differ only in the seed are shown together with intervals. The page opens offline, in any browser.
+    Runs that differ only in the seed are shown together, with intervals. The page opens offline in any browser.
     """
 
     runs: tuple[Path, ...]
     """Directories of runs, or folders of them, for instance runs/demo-1."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
-    """Where the page goes."""
+    """File of the page."""
     pictures: bool = True
-    """Play the policies for a picture: trajectories in a maze, a strip of film of a robot."""
+    """Play the policies and add pictures: trajectories in a maze, a sequence of images of a robot."""
 
 
 def command(arguments: list[str]) -> None:

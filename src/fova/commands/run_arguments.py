@@ -1,4 +1,4 @@
-"""Command-line arguments as the configuration of a run, for every command that trains."""
+"""Convert command-line arguments to the configuration of a run, for every command that trains."""
 
 import re
 from dataclasses import field, make_dataclass, replace
@@ -16,10 +16,10 @@ from fova.settings import fill
 def parse_run(
     arguments: list[str], options: type, prog: str, tables: dict[str, type] | None = None
 ) -> tuple[Config, Any]:
-    """The configuration that arguments describe, and the command's own options.
+    """The configuration that the arguments describe, and the command's own options.
 
-    Flags override the configuration file, which overrides the preset, which overrides the defaults. `tables` are
-    further groups of flags: the name of their table in the TOML file, and the dataclass that they fill.
+    Flags override the configuration file, the file overrides the preset, and the preset overrides the defaults.
+    `tables` are additional groups of flags: the name of the table in the TOML file -> the dataclass that it fills.
     """
     arguments = [re.sub(r"^--lambda(?==|$)", "--lam", a) for a in arguments]  # `lambda` cannot name a Python field
     early = _early(arguments, ("config", "algorithm", "preset"))

@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 class ServerOptions:
     """Train one policy across clients on other machines: wait for them, run the rounds, write the run's files.
 
-    The training is described as for `fova train`, without --clients: they connect with `fova client`.
+    The flags are those of `fova train` without --clients. Clients connect with `fova client`.
     """
 
     task: str | None = None
-    """The task to learn, if it is one of `fova tasks`. The server then evaluates the policy now and then."""
+    """The task to learn, if it is one of `fova tasks`. With a task, the server evaluates the policy regularly."""
     config: Path | None = None
     """A TOML file with [server] and, if wanted, task, [run] and [algorithm]. Flags override it."""
     algorithm: str = "fova"
     """The algorithm's name."""
     preset: str | None = None
-    """Which of the algorithm's presets to start from."""
+    """The preset of the algorithm to start from."""
     name: str | None = None
     """Directory of the run under runs/."""
     resume: Path | None = None
-    """Continue the run in this directory, with the settings that it was started with."""
+    """Continue the run in this directory. Its settings are taken from the directory."""
     insecure: bool = False
-    """Plain text and no proof of who a client is. For trials on one machine."""
+    """Connect without encryption and without checking the clients' identity. For trials on one machine."""
     prepare: bool = False
-    """Only make the run's directory and print it, for those who start Flower themselves."""
+    """Only make the run's directory and print its path. For users who start Flower themselves."""
     quiet: bool = False
     """Print nothing but errors."""
     plain: bool = False
@@ -44,7 +44,7 @@ class ServerOptions:
 
 
 def command(arguments: list[str]) -> None:
-    insist_on_flower()  # before the flags are read: some of them are fields of Flower's side of the package
+    insist_on_flower()  # before the flags are read: some flags are defined in modules that import Flower
     from fova.commands.run_arguments import parse_run
     from fova.network.server import ServerConfig, create_run, read_server
 
@@ -79,7 +79,7 @@ def command(arguments: list[str]) -> None:
 
 
 def _check_certificates(network: "ServerConfig", insecure: bool) -> Path | None:
-    """The folder of certificates, if it is complete; None without TLS."""
+    """The folder of certificates, or None without TLS. Raises an error if a file is missing."""
     if insecure:
         return None
     folder = Path(network.certificates)

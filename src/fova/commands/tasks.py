@@ -19,13 +19,13 @@ def command(arguments: list[str]) -> None:
 
 
 def tasks_table() -> Table:
-    """Every task with the data that can be made for it and its reference scores."""
+    """A table of all tasks: the data that can be made for each, and its reference scores."""
     from fova.tasks import registry
 
     table = Table(title="tasks")
     for column in ("task", "obs", "act", "steps", "data that can be made", "random", "expert"):
         numeric = column not in ("task", "data that can be made")
-        # Names are copied from here, so they are never cut.
+        # Users copy the names from this table, so they are never truncated.
         table.add_column(column, justify="right" if numeric else "left", no_wrap=column == "task", overflow="fold")
     for task in map(registry.get, registry.names()):
         scores = ("" if score is None else f"{score:.1f}" for score in (task.random_score, task.expert_score))

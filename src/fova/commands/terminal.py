@@ -1,6 +1,6 @@
-"""The terminal that commands print to. This is the one place that decides how text is shown and when output ends.
+"""The terminal that commands print to. Only this module decides how text is shown and how closed output is handled.
 
-Text is printed as it is: square brackets in names and paths are not markup.
+Text is printed unchanged: square brackets in names and paths are not markup.
 """
 
 import os
@@ -12,35 +12,35 @@ from rich.text import Text
 
 
 class Terminal(Console):
-    """A console for text that users wrote.
+    """A console for text with names and paths that users chose.
 
-    `markup=True` is for the few printers that use markup and escape names themselves.
+    `markup=True` is for the few callers that use markup and escape names themselves.
     """
 
     def __init__(self, stderr: bool = False, markup: bool = False) -> None:
         super().__init__(stderr=stderr, markup=markup, highlight=False)
 
     def write_line(self, text: str) -> None:
-        """Print one line that may be copied: it is never wrapped."""
+        """Print one line without wrapping, so that users can copy it."""
         self.print(text, soft_wrap=True, markup=False)
 
     def error(self, text: str) -> None:
         self.print(Text.assemble(("error:", "red"), " ", text), soft_wrap=True)
 
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # `fova.commands.main` ends the program; Rich would end it with exit code 1
+        raise BrokenPipeError  # `fova.commands.main` handles this; Rich would exit with code 1
 
 
 def output_is_closed() -> bool:
-    """Whether the reader of standard output is gone, as in `fova tasks | head -1`."""
+    """Whether the reader of standard output has closed it, as in `fova tasks | head -1`."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)  # errors are always reported
         return bool(poll.poll(0))
-    except (OSError, ValueError, AttributeError):  # standard output is no file, or `select` has no poll
+    except (OSError, ValueError, AttributeError):  # standard output is not a file, or `select` has no poll
         return False
 
 
 def discard_output() -> None:
-    """Send what is still to be written to standard output nowhere."""
+    """Discard all remaining output to standard output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,11 +11,11 @@ class TheoryOptions:
     """Check the paper's statements on random finite MDPs and print a verdict for each."""
 
     mdps: int = 100
-    """Random MDPs to check each statement on."""
+    """Number of random MDPs on which each statement is checked."""
     seed: int = 0
     """Seed of the MDPs."""
     directory: Path = Path("runs/theory")
-    """Where the tables and pictures go."""
+    """Folder of the tables and pictures."""
 
 
 def command(arguments: list[str]) -> None:

@@ -22,7 +22,7 @@ class TrainOptions:
     """
 
     task: str | None = None
-    """The task to learn; see `fova tasks`. Without a task, clients are files and no policy is evaluated."""
+    """The task to learn; see `fova tasks`. Without a task, clients are data files and no policy is evaluated."""
     clients: tuple[str, ...] = ()
     """One entry per client: a quality of the task's data (expert, random, ...) or a data file; 2-expert-2-random
     stands for four."""
@@ -31,9 +31,9 @@ class TrainOptions:
     config: Path | None = None
     """A TOML file with task, [[client]] tables and, if wanted, [run] and [algorithm]. Flags override it."""
     algorithm: str = "fova"
-    """The algorithm: a name, or the path of a .py file that holds one."""
+    """The algorithm: a name, or the path of a .py file that defines one."""
     preset: str | None = None
-    """Which of the algorithm's presets to start from (fova: recommended, equations, released)."""
+    """The preset of the algorithm to start from (fova: recommended, equations, released)."""
     name: str | None = None
     """Directory of the run under runs/ (default: algorithm, task and a number)."""
     resume: Path | None = None
@@ -72,11 +72,11 @@ def _started(config: "Config", options: TrainOptions, terminal: Terminal) -> "Re
     try:
         return training.start(config, Path("runs") / options.name if options.name else None, progress)
     finally:
-        progress.finish()  # the terminal gets its cursor back
+        progress.finish()  # restores the terminal's cursor
 
 
 def _resumed(options: TrainOptions, arguments: list[str], terminal: Terminal) -> "Result | None":
-    """The result of the continued run. A run that is finished is not trained again."""
+    """The result of the continued run, or None for a run that is already finished."""
     from fova.progress import choose
     from fova.run import training
     from fova.run.directory import RunDirectory

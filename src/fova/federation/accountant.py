@@ -1,9 +1,9 @@
-"""How much privacy a number of noisy rounds spends. Plain numbers in, plain numbers out; nothing is trained here.
+"""Privacy accounting: the epsilon that a number of noisy rounds spends. Plain arithmetic; nothing is trained here.
 
-The mechanism: in a round every client is drawn with probability q, independently of the others; the updates of
-those drawn, each of norm at most 1, are summed; Gaussian noise of standard deviation s is added to every
-coordinate. Whether one client exists then shifts the sum by at most 1, with probability q. The Renyi divergence of
-order a that this can cause is log(A) / (a - 1) with
+The mechanism: in a round every client is drawn with probability q, independently of the others. The updates of the
+drawn clients, each of norm at most 1, are summed. Gaussian noise of standard deviation s is added to every
+coordinate. Adding or removing one client then shifts the sum by at most 1, with probability q. The Renyi divergence
+of order a that this can cause is log(A) / (a - 1) with
 
     A = E[((1 - q) + q exp((2 z - 1) / (2 s^2)))^a],   z ~ N(0, s^2)
 
@@ -12,7 +12,8 @@ successive rounds add up. A total r at order a implies (epsilon, delta) with
 
     epsilon = r + log(1 - 1/a) - log(a delta) / (a - 1)
 
-(Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", 2020); the best order counts.
+(Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", 2020). The result is the smallest
+epsilon over all orders.
 """
 
 import math
@@ -23,14 +24,14 @@ from numpy.typing import NDArray
 
 from fova.errors import FovaError
 
-# Low orders decide where much is spent, high ones where little is.
+# Low orders give the best bound for a large epsilon, high orders for a small one.
 ORDERS = np.concatenate([1 + np.geomspace(0.01, 9, 60), np.arange(11.0, 64.0), [80, 96, 128, 192, 256, 512, 1024]])
-# With less noise than this a single round of everybody spends an epsilon near 100, and the integral becomes slow.
+# With less noise than this, one round of all clients spends an epsilon near 100, and the integral becomes slow.
 LEAST_NOISE = 0.1
 
 
 def epsilon(noise: float, sampling: float, rounds: int, delta: float) -> float:
-    """What `rounds` rounds spend at the given delta. `noise` is s above, `sampling` q."""
+    """The epsilon that `rounds` rounds spend at the given delta. `noise` is s above, `sampling` is q."""
     _insist_on_sense(noise, sampling, rounds, delta)
     implied = rounds * _divergences(noise, sampling) + np.log1p(-1 / ORDERS) - np.log(ORDERS * delta) / (ORDERS - 1)
     return max(0.0, float(implied.min()))
@@ -55,7 +56,7 @@ def divergence(order: float, noise: float, sampling: float) -> float:
 
 
 def noise_for(target: float, sampling: float, rounds: int, delta: float) -> float:
-    """The least noise, to one part in a thousand, with which `rounds` rounds spend no more than `target`."""
+    """The least noise with which `rounds` rounds spend at most the epsilon `target`, to one part in a thousand."""
     low, high = LEAST_NOISE, 2 * LEAST_NOISE
     while epsilon(high, sampling, rounds, delta) > target:
         low, high = high, 2 * high
@@ -66,10 +67,11 @@ def noise_for(target: float, sampling: float, rounds: int, delta: float) -> floa
 
 
 def _grid(order: float, noise: float) -> tuple[NDArray[np.float64], float]:
-    """Points for the integral. The integrand is a mixture of bells of width `noise` around 0 to `order`.
+    """The points of the integral and their distance.
 
-    On a smooth, fading function the sum over an even grid converges faster than any power of the step; the nearest
-    point where this one is not smooth lies pi noise^2 off the real line, which is what the step must resolve.
+    The integrand is a mixture of bell curves of width `noise`, centred between 0 and `order`. For a smooth function
+    that decays, the sum over an even grid converges faster than any power of the step. The nearest point where this
+    integrand is not smooth lies pi noise^2 away from the real line, and the step must resolve that distance.
     """
     step = noise * min(1.0, noise) / 8
     return np.arange(-12 * noise, order + 12 * noise, step), step

@@ -1,9 +1,9 @@
-"""How a server makes one set of parameters out of many submissions, stacked along a leading axis of clients.
+"""Aggregation: one set of parameters from many submissions, which are stacked along a leading axis of clients.
 
-An aggregation is two pure functions: how much each client counts (`weigh`) and how the parameters are combined.
-An absent or rejected client has a log-weight of -inf and counts for nothing, whatever it sent. `median`,
-`trimmed_mean` and `krum` use the weights for nothing else, so a client gains nothing by lying about them. They
-compare clients with one another and therefore need a whole round at once.
+An aggregation is two pure functions: `weigh` gives each client's weight, and `combine` combines the parameters.
+An absent or rejected client has a log-weight of -inf and no influence. `median`, `trimmed_mean` and `krum` use the
+weights only to leave out these clients, so a client gains nothing by sending a false weight. They compare clients
+with one another and therefore need all clients of a round at once.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Networks = Callable[[Any], Any]  # `Algorithm.networks`: the part of the paramet
 
 
 class Aggregation(NamedTuple):
-    """What a server does with submissions. The default leaves both to the algorithm."""
+    """How a server weighs and combines submissions. The default leaves both to the algorithm."""
 
     # (submissions, log-weights by the returns in the clients' data) -> log-weights
     weigh: Callable[[Submission, Float[Array, " clients"]], Float[Array, " clients"]] | None = None
@@ -32,54 +32,54 @@ def counted(submissions: Submission) -> Bool[Array, " clients"]:
     return submissions.log_weight > -jnp.inf
 
 
-# --- How much a client counts ---
+# --- Weights of the clients ---
 
 
 def uniform(submissions: Submission, by_returns: Float[Array, " clients"]) -> Float[Array, " clients"]:
-    """Everybody the same: the plain mean."""
+    """Equal log-weights for all clients: the plain mean."""
     return jnp.zeros_like(submissions.log_weight)
 
 
 def by_size(submissions: Submission, by_returns: Float[Array, " clients"]) -> Float[Array, " clients"]:
-    """By how many transitions a client has."""
+    """Log-weights by the number of transitions of each client."""
     return jnp.log(submissions.metrics["rows"])
 
 
 def by_value(submissions: Submission, by_returns: Float[Array, " clients"]) -> Float[Array, " clients"]:
-    """softmax(0.1 * estimated value), as FEDORA does."""
+    """Log-weights of softmax(0.1 * estimated value), as in FEDORA."""
     if "value" not in submissions.metrics:
         raise FovaError("Aggregation by value needs critics, and this algorithm has none. Choose uniform or size.")
     return 0.1 * submissions.metrics["value"]
 
 
 def by_data_returns(submissions: Submission, by_returns: Float[Array, " clients"]) -> Float[Array, " clients"]:
-    """By the returns that a client's data shows: a statistic of the federation (`statistics.py`)."""
+    """Log-weights by the returns in each client's data, a statistic of the federation (`statistics.py`)."""
     return by_returns
 
 
 def weigh(aggregation: Aggregation, submissions: Submission, by_returns: Float[Array, " clients"]) -> Submission:
-    """The submissions with the aggregation's weights; a client that counted for nothing still does."""
+    """The submissions with the aggregation's weights. An absent or rejected client keeps its log-weight of -inf."""
     if aggregation.weigh is None:
         return submissions
     log_weight = jnp.where(counted(submissions), aggregation.weigh(submissions, by_returns), -jnp.inf)
     return replace(submissions, log_weight=log_weight)
 
 
-# --- How parameters are combined other than by their weighted mean ---
+# --- Alternatives to the weighted mean of the parameters ---
 
 
 def median(submissions: Submission, networks: Networks) -> Any:
-    """Coordinate by coordinate, the middle value."""
+    """The median of each coordinate."""
     here = counted(submissions)
     return jax.tree.map(lambda leaf: jnp.nanmedian(_hide(leaf, here), axis=0), submissions.parameters)
 
 
 def trimmed_mean(submissions: Submission, networks: Networks, share: float = 0.2) -> Any:
-    """Coordinate by coordinate, the mean without the `share` largest and smallest values (at least one of each)."""
+    """The mean of each coordinate without the `share` largest and smallest values (at least one of each)."""
     here = counted(submissions)
     count = here.sum()
     cut = jnp.maximum(1, jnp.floor(share * count)).astype(jnp.int32)
-    cut = jnp.where(count > 2 * cut, cut, 0)  # too few clients to leave any out
+    cut = jnp.where(count > 2 * cut, cut, 0)  # with too few clients no value is left out
 
     def mean(leaf: Float[Array, "clients ..."]) -> Float[Array, "..."]:
         ordered = jnp.sort(jnp.where(_column(here, leaf), leaf, jnp.inf), axis=0)
@@ -91,10 +91,11 @@ def trimmed_mean(submissions: Submission, networks: Networks, share: float = 0.2
 
 
 def krum(submissions: Submission, networks: Networks, attackers: float = 0.2) -> Any:
-    """The submission whose nearest neighbours are nearest: all but the assumed share of attackers and two more.
+    """The submission with the smallest sum of squared distances to its nearest neighbours.
 
-    Distances are those of the networks. What an algorithm federates beside them follows a client's data, and honest
-    clients may differ in it by any amount.
+    The number of neighbours is the number of clients minus the assumed attackers minus two. Only the networks are
+    compared. Other parameters that an algorithm federates depend on a client's data, and honest clients may differ
+    in them by any amount.
     """
     here = counted(submissions)
     count = here.sum()
@@ -106,7 +107,7 @@ def krum(submissions: Submission, networks: Networks, attackers: float = 0.2) ->
     strangers = here[:, None] & here[None] & ~jnp.eye(len(flat), dtype=bool)
     nearest = jnp.sort(jnp.where(strangers, squares, jnp.inf), axis=1)
     wanted = jnp.maximum(1, count - jnp.ceil(attackers * count).astype(jnp.int32) - 2)
-    neighbours = jnp.minimum(wanted, count - 1)  # a client that is left alone has none, and is chosen
+    neighbours = jnp.minimum(wanted, count - 1)  # a single client has no neighbours and is chosen
     score = jnp.where(jnp.arange(len(flat)) < neighbours, nearest, 0.0).sum(axis=1)
     best = jnp.argmin(jnp.where(here, score, jnp.inf))
     return jax.tree.map(lambda leaf: leaf[best], submissions.parameters)
@@ -131,7 +132,7 @@ def get(name: str) -> Aggregation:
 
 
 def for_algorithm(name: str, algorithm: Any) -> Aggregation:
-    """The aggregation of that name; `algorithm` is what the algorithm asks for."""
+    """The aggregation of that name. The name `algorithm` selects the one that the algorithm asks for."""
     if name == "algorithm" and algorithm.client_weights == "returns":
         return AGGREGATIONS["returns"]
     return get(name)

@@ -1,8 +1,8 @@
-"""A federation's clients: from what the user named to data that is checked and ready to train on.
+"""A federation's clients: from the user's description to checked data that is ready for training.
 
-A client is named by a quality that a task can make (`expert`, `random`, ...) or by a file; `2-expert-2-random`
-names four at once. Clients that name the same source get pieces that follow one another and never overlap, unless
-an offset says otherwise. A piece starts where an episode starts, as long as there is data enough for that.
+A client's data is a quality that a task can make (`expert`, `random`, ...) or a file. `2-expert-2-random` describes
+four clients at once. Clients with the same source get consecutive pieces that do not overlap, unless an offset is
+given. A piece starts at the start of an episode if the source has enough data.
 """
 
 import os
@@ -35,7 +35,7 @@ Bounds = tuple[ArrayLike, ArrayLike] | None
 
 @dataclass(frozen=True)
 class ClientSpec:
-    """One client as the user describes it."""
+    """The user's description of one client."""
 
     data: str
     """A quality of the task (expert, random, ...), a data file, or several clients at once (2-expert-2-random)."""
@@ -44,7 +44,7 @@ class ClientSpec:
     offset: Annotated[int | None, Within(0, MOST_ROWS)] = None
     """Row to start from in the source; by default the next episode after the previous client of the same source."""
     name: str | None = None
-    """What to call the client; by default its source and a number."""
+    """Name of the client; by default its source and a number."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -58,20 +58,20 @@ class ClientSpec:
 
 @dataclass(frozen=True)
 class Federation:
-    """Who takes part, with what data. Data is raw: as logged, in the task's own units."""
+    """The clients of a federation and their data. The data is raw: as logged, in the task's units."""
 
     clients: Mapping[str, Transitions]
     space: Space
     task: Task | None = None
     specs: tuple[ClientSpec, ...] = ()
-    later: tuple["Federation", ...] = ()  # the same clients with what replaces their data on the way, in order
+    later: tuple["Federation", ...] = ()  # the same clients with the data of each later stage, in order
 
     @staticmethod
     def of(clients: Mapping[str, Transitions], task: Task | None = None, bounds: Bounds = None) -> "Federation":
-        """A federation of data you already have; every client is checked.
+        """A federation of data in memory. Every client's data is checked.
 
-        `bounds` are the lowest and highest action, each one number or one per column; by default the task's, or
-        -1 and 1.
+        `bounds` are the lowest and highest action, each one number or one number per column. The default is the
+        task's bounds, or -1 and 1 without a task.
         """
         if not clients:
             raise FovaError("A federation needs at least one client.")
@@ -93,9 +93,9 @@ class Federation:
         tell: Callable[[str], None] = lambda message: None,
         note: Callable[[str], None] = lambda message: None,
     ) -> "Federation":
-        """Make or load every client's data, as the user described it.
+        """Make or load the data of every client that the user described.
 
-        `tell` hears what is being done, `note` what a person should know about the data.
+        `tell` receives progress messages. `note` receives remarks about the data for the user.
         """
         if not specs:
             raise FovaError("No clients were given. Name them, for instance: --clients expert expert random random")
@@ -138,9 +138,9 @@ class Federation:
         tell: Callable[[str], None] = lambda message: None,
         note: Callable[[str], None] = lambda message: None,
     ) -> "Federation":
-        """Clients that all hold the first source of a sequence, then the next, and so on, in place of their own.
+        """A federation whose clients all hold the first source of a sequence, then the next one, and so on.
 
-        Where a source comes again, it goes on with the rows that follow.
+        The sequence replaces the sources in `specs`. If a source occurs again, its next rows are used.
         """
         named = complete(specs)
         every = [
@@ -160,27 +160,27 @@ class Federation:
         return replace(turns[0], later=tuple(turns[1:]))
 
     def turns(self) -> tuple["Federation", ...]:
-        """The federation as it is at first, and after each time that its data is replaced."""
+        """The federation at the start, and after each replacement of its data."""
         return (replace(self, later=()), *self.later)
 
     def whole_clients(self) -> Mapping[str, Transitions]:
-        """Everything that each client ever holds."""
+        """All data of each client over the whole run."""
         if not self.later:
             return self.clients
         return {name: join([turn.clients[name] for turn in self.turns()]) for name in self.clients}
 
     def pooled(self) -> "Federation":
-        """All data in one place: the reference line that no federation has in real life."""
+        """The federation with all data pooled in one client: a reference that a real federation cannot have."""
         return replace(self, clients={"pooled": join(list(self.clients.values()))})
 
     def summary(self) -> Table:
-        """What each client got: rows, episodes, mean return."""
+        """A table of the clients' data: rows, episodes, mean return."""
         return partition.summary(self.clients)
 
     def prepared(
         self, normaliser: Normaliser, reward_factors: Mapping[str, float] | None = None
     ) -> dict[str, Transitions]:
-        """The data as the networks see it: normalised observations, actions in [-1, 1], rewards times a factor."""
+        """The data for the networks: normalised observations, actions in [-1, 1], rewards times a factor."""
         factors = reward_factors or dict.fromkeys(self.clients, 1.0)
 
         def frame(data: Transitions, factor: float) -> Transitions:
@@ -197,7 +197,7 @@ class Federation:
 
 
 def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:
-    """Give every client a name of its own: expert-1, expert-2, random-1, ..."""
+    """The descriptions of all clients, each with a unique name: expert-1, expert-2, random-1, ..."""
     seen: Counter[str] = Counter()
     named = []
     for spec in chain.from_iterable(map(_each, specs)):
@@ -211,7 +211,7 @@ def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:
 
 
 def _each(spec: ClientSpec) -> list[ClientSpec]:
-    """The clients that a description stands for: one, or as many as `2-expert-2-random` says."""
+    """The clients that a description stands for: one, or several for a text such as `2-expert-2-random`."""
     if is_file(spec.data) or not spec.data[:1].isdigit():
         return [spec]
     if spec.name is not None or spec.offset is not None:
@@ -220,12 +220,12 @@ def _each(spec: ClientSpec) -> list[ClientSpec]:
 
 
 def is_file(data: str) -> bool:
-    """Qualities are single words; anything with a suffix, a folder or an existing path is a file."""
+    """Whether `data` names a file: it has a suffix or a folder, or the path exists. Qualities are single words."""
     return "/" in data or "." in data or os.path.exists(data)
 
 
 def located(data: str, folder: Path) -> str:
-    """A file as an absolute path, counted from `folder`; a quality or a Minari dataset's id stays as it is."""
+    """The absolute path of a file relative to `folder`. A quality or the id of a Minari dataset is not changed."""
     path = folder / as_path(data)
     if not os.path.exists(path) and (looks_like_id(data) or not ("/" in data or "." in data)):
         return data
@@ -243,7 +243,7 @@ def _make(
         wanted = max(wanted, position)
         position += (
             task.time_limit - 1
-        )  # the next client starts with an episode, so the rest of one may be left out
+        )  # the next client starts at a new episode, so up to one episode may be skipped
     tenth = max(wanted // 10, 1)
     shown = 0
 
@@ -257,7 +257,7 @@ def _make(
 
 
 def _next_free(data: Transitions, size: int, source: str, placed: Sequence[ClientSpec]) -> int:
-    """The first episode that starts after all rows given so far, or the very next row if the data is too short."""
+    """The row where the next client starts: the next start of an episode, or the next row if data is short."""
     ends = [(spec.offset or 0) + (spec.size or 0) for spec in placed if spec.data == source]
     end = ends[-1] if ends else 0
     starts = np.append(0, np.flatnonzero(data.episode_ends) + 1)

@@ -1,8 +1,8 @@
-"""Smaller submissions: a client sends how far it moved from the broadcast, in fewer bits.
+"""Compressed submissions: a client sends its update (its parameters minus the broadcast) in fewer bits.
 
-Updates are small beside the parameters themselves, so a rounded update loses far less than rounded parameters
-would. Numbers that are not finite stay so on the other side, where they are rejected. The broadcast travels
-uncompressed: every client must add its update to exactly what the server has. Pure functions of arrays.
+Updates are small compared with the parameters, so rounding an update loses much less than rounding the parameters.
+Numbers that are not finite stay not finite after decoding, and the server rejects them. The broadcast is sent
+uncompressed, because every client must add its update to exactly the server's parameters. Pure functions of arrays.
 """
 
 from dataclasses import dataclass
@@ -18,22 +18,22 @@ from fova.federation.wire import PLAIN, Envelope
 T = TypeVar("T")
 Compression = Literal["none", "float16", "int8"]
 
-LEVELS = 127  # of an 8-bit integer on either side of zero
+LEVELS = 127  # the levels of an 8-bit integer on each side of zero
 
 
 def update_of(parameters: T, broadcast: T) -> T:
-    """How far a client moved in a round."""
+    """A client's update in a round: its parameters minus the broadcast."""
     return jax.tree.map(jnp.subtract, parameters, broadcast)
 
 
 def moved(broadcast: T, update: T) -> T:
-    """Where an update leads."""
+    """The broadcast plus an update."""
     return jax.tree.map(jnp.add, broadcast, update)
 
 
 @dataclass(frozen=True)
 class HalfPrecision:
-    """The update in float16: half the bytes, a relative error of at most 1/2048."""
+    """Sends the update in float16: half the bytes, with a relative error of at most 1/2048."""
 
     def encode(self, submission: Submission, broadcast: Any, key: PRNGKeyArray) -> Submission:
         update = update_of(submission.parameters, broadcast)
@@ -47,10 +47,10 @@ class HalfPrecision:
 
 @dataclass(frozen=True)
 class EightBits:
-    """The update as 8-bit integers, with one scale per array: a quarter of the bytes.
+    """Sends the update as 8-bit integers with one scale per array: a quarter of the bytes.
 
-    Rounding is up or down by chance, so that a number is right on average. Rounded to the nearest, whatever is
-    smaller than half a level would be lost in every round, and a slow drift would never arrive.
+    Numbers are rounded up or down at random, so that they are correct on average. Rounding to the nearest level
+    would lose everything below half a level in every round, and a slow drift would never reach the server.
     """
 
     def encode(self, submission: Submission, broadcast: Any, key: PRNGKeyArray) -> Submission:
@@ -68,7 +68,7 @@ class EightBits:
 
 
 def quantise(values: Float[Array, "..."], scale: Float[Array, ""], key: PRNGKeyArray) -> Int8[Array, "..."]:
-    """Whole multiples of `scale` next to the values, up or down with the odds that make them right on average."""
+    """The values as integer multiples of `scale`, rounded up or down at random so that they are unbiased."""
     exact = values / jnp.where(scale == 0, 1.0, scale)
     up = jax.random.uniform(key, values.shape)
     return jnp.clip(jnp.floor(exact + up), -LEVELS, LEVELS).astype(jnp.int8)

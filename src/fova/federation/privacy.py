@@ -1,15 +1,15 @@
-"""Differential privacy for whole clients: what anybody can learn about one client's data from what is made public.
+"""Differential privacy for whole clients: a limit on what the published parameters reveal about one client's data.
 
-A client's update (its parameters minus the broadcast) is shortened to a largest norm, and Gaussian noise is added.
-Who adds it is a question of trust:
+A client's update (its parameters minus the broadcast) is clipped to a largest norm, and Gaussian noise is added.
+There are two places to add the noise:
 
-- `server`: the server shortens every update, sums them and adds noise once. It sees every update as it is and must
-  be trusted; the promise is towards everybody who sees broadcasts or the trained policy. Clients are drawn
-  independently of one another, and nobody but the server learns who was: that is part of the accounting.
-- `client`: every client adds noise to what it sends. Nobody needs to be trusted, the server neither, and the noise
-  is larger by far.
+- `server`: the server clips every update, sums them and adds noise once. It sees every update without noise, so the
+  clients must trust it. The guarantee covers everyone else who sees the broadcasts or the trained policy. Clients
+  are drawn independently of one another, and only the server knows which ones were drawn. The accounting uses this.
+- `client`: every client adds noise to what it sends. Clients need not trust the server. The noise is much larger.
 
-Either way nothing else leaves a client: no weight, no metric. docs/privacy.md says what is promised and what not.
+In both cases nothing else leaves a client: no weight and no metric. docs/privacy.md describes the guarantee and its
+limits.
 """
 
 import math
@@ -34,13 +34,13 @@ FEWEST_CLIENTS = 2
 
 @dataclass(frozen=True)
 class Privacy:
-    """How a federation is kept private. Refuses settings that could promise nothing."""
+    """The privacy settings of a federation. Raises an error for settings that give no guarantee."""
 
     noise_at: NoiseAt
     clip: float  # the largest norm of a client's update, over all of its parameters together
     noise: float  # standard deviation of the noise on every coordinate, as a multiple of `clip`
     delta: float
-    clients: int  # of the federation, drawn or not
+    clients: int  # all clients of the federation, drawn or not
     participation: float = 1.0
 
     def __post_init__(self) -> None:
@@ -68,28 +68,28 @@ class Privacy:
 
     @property
     def expected_clients(self) -> float:
-        """How many clients a round draws on average."""
+        """The average number of clients that a round draws."""
         return self.participation * self.clients
 
     def envelope(self, inner: Envelope) -> "Private":
-        """How a client's submission leaves it; `inner` is the form in which it then travels."""
+        """The envelope of a client's submission. `inner` is the form in which it is sent afterwards."""
         return Private(self.clip, self.noise * self.clip if self.noise_at == "client" else 0.0, inner)
 
     def epsilon(self, rounds: int) -> float:
-        """What is spent after so many rounds.
+        """The epsilon that is spent after this number of rounds.
 
-        `server`: the difference is whether a client takes part at all, which moves the sum by one norm. `client`:
-        who takes part is seen; the difference is what data a client has, which moves its message by two norms, and
-        being drawn by chance hides nothing.
+        `server`: neighbouring federations differ in whether one client takes part, which moves the sum by one norm.
+        `client`: the server sees which clients take part. Neighbouring federations differ in one client's data,
+        which moves its message by two norms, and random participation hides nothing.
         """
         return accountant.epsilon(self._multiplier, self._sampling, rounds, self.delta)
 
     def spent(self, rounds: int) -> dict[str, float]:
-        """For a round's log: what anybody may know about a client at most, from one round and from all so far."""
+        """Values for a round's log: epsilon of one round, epsilon of all rounds so far, and delta."""
         return {"epsilon_round": self.epsilon(1), "epsilon": self.epsilon(rounds), "delta": self.delta}
 
     def noise_for(self, epsilon: float, rounds: int) -> float:
-        """The noise with which so many rounds would spend no more than `epsilon`."""
+        """The noise with which this number of rounds spends at most `epsilon`."""
         needed = accountant.noise_for(epsilon, self._sampling, rounds, self.delta)
         return needed * self.noise / self._multiplier
 
@@ -104,10 +104,10 @@ class Privacy:
 
 @dataclass(frozen=True)
 class Private:
-    """The envelope of a private submission; `inner` is the form in which it then travels."""
+    """The envelope of a private submission. `inner` is the form in which it is sent afterwards."""
 
     clip: float
-    deviation: float = 0.0  # of the noise that a client adds itself
+    deviation: float = 0.0  # standard deviation of the noise that the client adds
     inner: Envelope = PLAIN
 
     def encode(self, submission: Submission, broadcast: Any, key: PRNGKeyArray) -> Submission:
@@ -121,14 +121,14 @@ class Private:
         received = self.inner.decode(sent, broadcast).parameters
         if self.deviation:
             return _bare(received)
-        # Once more at the server: its promise must not rest on a client that behaves, or on rounding underway.
+        # Clip again at the server: the guarantee must not depend on honest clients or on rounding in transit.
         return _bare(moved(broadcast, shortened(update_of(received, broadcast), self.clip)))
 
 
 def publish(privacy: Privacy, broadcast: T, mean: T, count: float, key: PRNGKeyArray) -> T:
-    """The next broadcast of a server that adds the noise; `mean` is that of the `count` clients it heard from.
+    """The next broadcast of a server that adds noise. `mean` is the mean over the `count` accepted clients.
 
-    The noisy sum is divided by the number of clients that was expected: how many really came depends on who was
+    The noisy sum is divided by the expected number of clients. The actual number depends on which clients were
     drawn, and so on whether one client exists.
     """
     total = jax.tree.map(lambda leaf: jnp.where(count > 0, count * leaf, 0.0), update_of(mean, broadcast))
@@ -137,13 +137,13 @@ def publish(privacy: Privacy, broadcast: T, mean: T, count: float, key: PRNGKeyA
 
 
 def shortened(update: T, largest: float) -> T:
-    """The update, scaled down to norm `largest` if it is longer. One that is not finite says nothing: zeros."""
+    """The update, scaled down to norm `largest` if it is longer. An update that is not finite becomes zeros."""
     finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(update)]).all()
     return jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0.0), clip_gradient(update, largest))
 
 
 def with_noise(tree: T, deviation: float, key: PRNGKeyArray) -> T:
-    """Every number plus Gaussian noise of its own."""
+    """The tree with independent Gaussian noise added to every number."""
     leaves, structure = jax.tree.flatten(tree)
     keys = jax.random.split(key, len(leaves))
     noisy = [leaf + deviation * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys)]
@@ -151,5 +151,5 @@ def with_noise(tree: T, deviation: float, key: PRNGKeyArray) -> T:
 
 
 def _bare(parameters: Any) -> Submission:
-    """Parameters and nothing else: a weight or a metric would tell what clipping and noise hide."""
+    """A submission of parameters only. A weight or a metric would reveal what clipping and noise hide."""
     return Submission(parameters, jnp.zeros(()), {})

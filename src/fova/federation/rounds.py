@@ -1,10 +1,10 @@
-"""What happens in a round, at a client and at the server, and where its randomness comes from.
+"""The steps of a round at a client and at the server, and the source of its randomness.
 
-Every engine calls these functions and adds none of its own, so the same seed gives the same parameters whether the
-clients share one machine or a network. Pure functions of arrays: no file, network or clock here.
+Every engine computes a round with these functions only. Therefore the same seed gives the same parameters in a
+simulation and over a network. Pure functions of arrays: no file, network or clock here.
 
-All randomness is derived from (seed, round, the client's name, step): a client draws the same batches wherever it
-stands in the list, and a run continues as if it had never stopped.
+All randomness is derived from (seed, round, client name, step). A client's batches do not depend on its position in
+the list of clients, and an interrupted run continues with the same results.
 """
 
 import zlib
@@ -26,37 +26,37 @@ from fova.spaces import Space
 
 # --- Keys -------------------------------------------------------------------------------------------------
 
-# Each use of randomness has a stream of its own.
+# Each use of randomness has a separate stream.
 _INIT, _PARTICIPATION, _CLIENTS, _ENVELOPES, _PUBLICATION = range(5)
 
 
 def init_key(root: PRNGKeyArray) -> PRNGKeyArray:
-    """For the networks that everybody starts from. `root` is the seed's key, here as below."""
+    """The key for the initial networks. Here and below, `root` is the key of the seed."""
     return jax.random.fold_in(root, _INIT)
 
 
 def participation_key(root: PRNGKeyArray, round_number: int) -> PRNGKeyArray:
-    """For the choice of who takes part in a round."""
+    """The key for drawing the clients of a round."""
     return jax.random.fold_in(jax.random.fold_in(root, _PARTICIPATION), round_number)
 
 
 def client_key(root: PRNGKeyArray, round_number: int, client: Any) -> PRNGKeyArray:
-    """For the local steps of a client (an `identity`) in a round."""
+    """The key for the local steps of a client in a round. `client` is its `identity`."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(root, _CLIENTS), round_number), client)
 
 
 def envelope_key(root: PRNGKeyArray, round_number: int, client: Any) -> PRNGKeyArray:
-    """For the envelope of a simulated client's submission; a real client takes a secret key instead."""
+    """The key for the envelope of a simulated client's submission. A real client uses a secret key instead."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(root, _ENVELOPES), round_number), client)
 
 
 def publication_key(root: PRNGKeyArray, round_number: int) -> PRNGKeyArray:
-    """For the noise of a simulated server; a real one takes a secret key instead."""
+    """The key for the noise of a simulated server. A real server uses a secret key instead."""
     return jax.random.fold_in(jax.random.fold_in(root, _PUBLICATION), round_number)
 
 
 def identity(name: str) -> int:
-    """The number that stands for a client in its keys."""
+    """The number that identifies a client in its keys."""
     return zlib.crc32(name.encode())
 
 
@@ -66,7 +66,10 @@ def identity(name: str) -> int:
 def local_round(
     algorithm: Any, local_steps: int, learner: Any, broadcast: Any, data: Data, key: PRNGKeyArray
 ) -> tuple[Any, Submission]:
-    """Receive, local steps, submit. Metrics of the steps are their means over the round."""
+    """A client's round: receive, local steps, submit. Returns the new learner and the submission.
+
+    The metrics of the steps are averaged over the round.
+    """
     stride = algorithm.stride
 
     def step(learner: Any, number: Any) -> tuple[Any, Any]:
@@ -85,25 +88,25 @@ def local_round(
 
 @partial(jax.jit, static_argnames=("algorithm", "space"))
 def start(algorithm: Any, space: Space, key: PRNGKeyArray) -> tuple[Any, Any]:
-    """The learner that every client starts from, and the server's state before any message."""
+    """The learner that every client starts from, and the server's initial state."""
     learner = algorithm.init(key, space)
     return learner, algorithm.start(learner)
 
 
 def no_data(space: Space) -> Data:
-    """One made-up row of zeros, for the shapes of messages."""
+    """A dataset of one row of zeros. It is used to derive the shapes of messages."""
     width = 2 * (space.observation + space.action.size) + 3
     return Data(jnp.zeros((1, width)), jnp.ones((), jnp.int32), space)
 
 
 class Judged(NamedTuple):
-    """What the server makes of some clients' submissions."""
+    """The result of judging and weighing some clients' submissions."""
 
-    # What `Algorithm.aggregate` is given: all submissions, or one that stands for all where that is enough.
+    # The input of `Algorithm.aggregate`: all submissions, or one combined submission if that is enough.
     submissions: Submission
     log_total: Float[Array, ""]  # logarithm of the total weight of the accepted clients
     verdicts: Int[Array, " clients"]
-    log_weights: Float[Array, " clients"]  # -inf for a client that does not count
+    log_weights: Float[Array, " clients"]  # -inf for an absent or rejected client
     metrics: dict[str, Float[Array, " clients"]]
 
 
@@ -117,14 +120,14 @@ def judge_submissions(
     present: Bool[Array, " clients"],
     by_returns: Float[Array, " clients"],
 ) -> Judged:
-    """The server's part of a round: open the messages, judge each, weigh and combine those that are accepted.
+    """The server's part of a round: decode the submissions, judge each, weigh and combine the accepted ones.
 
-    `present` is False for stand-ins that fill up a group; `by_returns` are the log-weights that `--aggregation
-    returns` uses. Every engine calls this for a whole round, or for one group of clients after the other.
+    `present` is False for the padding that fills a group. `by_returns` are the log-weights that `--aggregation
+    returns` uses. Every engine calls this once for a whole round, or once for each group of clients.
     """
     submissions = jax.vmap(envelope.decode, (0, None))(sent, broadcast)
     norms, metrics = None, submissions.metrics
-    if not isinstance(envelope, Private):  # to compare clients with one another would tell about each of them
+    if not isinstance(envelope, Private):  # comparing clients would reveal information about each one
         norms = update_norms(algorithm, submissions, broadcast)
         metrics = metrics | {"update_norm": norms}
     verdicts = judge(submissions, norms, present)
@@ -137,7 +140,7 @@ def judge_submissions(
 
 
 def combine(algorithm: Any, aggregation: Aggregation, submissions: Submission) -> Submission:
-    """One submission that stands for all, where the algorithm asks for no more; else all of them."""
+    """One combined submission if the aggregation or the algorithm allows it, otherwise all submissions."""
     if aggregation.combine is not None:
         return alone(aggregation.combine(submissions, algorithm.networks))
     if algorithm.mergeable:
@@ -147,9 +150,9 @@ def combine(algorithm: Any, aggregation: Aggregation, submissions: Submission) -
 
 @jax.jit
 def merge_groups(one: Submission, log_one: Any, other: Submission, log_other: Any) -> tuple[Submission, Any]:
-    """The mean of two groups' means, each counted by its total weight, and the weight of both.
+    """The mean of two groups' means, each weighted by its total weight, and the log-weight of both together.
 
-    Group after group, so that a round never holds more than two means however many groups it has.
+    Groups are merged one after another, so that a round holds at most two means for any number of groups.
     """
     stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), one.parameters, other.parameters)
     mean = weighted_mean(stacked, jnp.stack([log_one, log_other]))
@@ -157,7 +160,7 @@ def merge_groups(one: Submission, log_one: Any, other: Submission, log_other: An
 
 
 def alone(parameters: Any) -> Submission:
-    """A single submission of these parameters, with an axis of one client."""
+    """A single submission of these parameters, with a client axis of length one."""
     return Submission(jax.tree.map(lambda leaf: leaf[None], parameters), jnp.zeros(1), {})
 
 
@@ -171,7 +174,10 @@ def aggregate(algorithm: Any, server: Any, submissions: Submission) -> Any:
 def aggregate_each(
     algorithm: Any, envelope: Envelope, servers: Any, sent: Submission
 ) -> tuple[Any, Int[Array, " clients"], dict[str, Float[Array, " clients"]]]:
-    """Local training: every client is a federation of its own. The servers afterwards, verdicts and metrics."""
+    """Aggregate for local training, where every client is a separate federation.
+
+    Returns the new servers, the verdicts and the metrics.
+    """
     submissions = jax.vmap(envelope.decode)(sent, servers.broadcast)
     norms = update_norms(algorithm, submissions, servers.broadcast)
     servers = jax.vmap(algorithm.aggregate)(servers, jax.vmap(alone)(submissions.parameters))
@@ -179,7 +185,7 @@ def aggregate_each(
 
 
 def server_weights(log_weights: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Each client's share of the round's mean; they add up to 1. All 0 where nobody counts."""
+    """Each client's weight in the round's mean. The weights sum to 1; all are 0 if no client is accepted."""
     largest = np.max(log_weights, initial=-np.inf)
     if largest == -np.inf:
         return np.zeros(len(log_weights))
@@ -187,25 +193,25 @@ def server_weights(log_weights: NDArray[np.floating[Any]]) -> NDArray[np.float64
     return weights / weights.sum()
 
 
-# --- What travels ------------------------------------------------------------------------------------------
+# --- Traffic -----------------------------------------------------------------------------------------------
 
 
 class Traffic(NamedTuple):
-    """Bytes of numbers between the server and one client in one round; an engine's own wrapping is not counted."""
+    """Bytes of arrays between the server and one client in one round, without the engine's message format."""
 
     down: int
     up: int
 
 
 def traffic(envelope: Envelope, broadcast: Any, metrics: Iterable[str]) -> Traffic:
-    """What a client that sends these metrics receives and sends, without computing anything."""
+    """The bytes that a client with these metrics receives and sends. Nothing is computed."""
     number = jax.ShapeDtypeStruct((), jnp.float32)
     submission = Submission(broadcast, number, dict.fromkeys(metrics, number))  # type: ignore[arg-type]
     sent = jax.eval_shape(envelope.encode, submission, broadcast, jax.eval_shape(lambda: jax.random.key(0)))
     return Traffic(payload_bytes(broadcast), payload_bytes(sent))
 
 
-# --- Whose submission counts ------------------------------------------------------------------------------
+# --- Which submissions are accepted -----------------------------------------------------------------------
 
 ACCEPTED, NOT_FINITE, HUGE = range(3)
 WHY_REJECTED = {
@@ -213,19 +219,19 @@ WHY_REJECTED = {
     HUGE: "its update is more than 10 times as long as the round's median",
 }
 
-# Adam moves all clients of a round by similar lengths, so that honest ones stay far below this.
+# Adam moves all clients of a round by similar lengths, so honest clients stay far below this factor.
 _HUGE_FACTOR = 10.0
-_FEWEST_TO_COMPARE = 3  # of two clients that differ, nobody can say which one is wrong
+_FEWEST_TO_COMPARE = 3  # if two clients differ, it is unknown which one is wrong
 
 
 def judge(
     submissions: Submission, norms: Float[Array, " clients"] | None, present: Bool[Array, " clients"] | None
 ) -> Int[Array, " clients"]:
-    """For every client ACCEPTED, or why not. `norms` are the lengths of their updates; None compares nobody.
+    """The verdict on every client: ACCEPTED or the reason for rejection.
 
-    A fixed limit would depend on networks, learning rates and local steps; the other clients of the round are the
-    measure that is always at hand. A mean survives submissions of any length this way; ones that are wrong but of
-    ordinary length are what median, trimmed mean and Krum are for.
+    `norms` are the norms of the updates. With None, clients are not compared. A fixed limit would depend on
+    networks, learning rates and local steps, so the limit comes from the other clients of the round. It protects a
+    mean from very long submissions. Wrong submissions of ordinary length need median, trimmed mean or Krum.
     """
     finite = all_finite(submissions)
     if norms is None or present is None:
@@ -237,16 +243,16 @@ def judge(
 
 
 def all_finite(submissions: Submission) -> Bool[Array, " clients"]:
-    """Which clients sent nothing but finite numbers; a metric can be a weight, too."""
+    """Which clients sent only finite numbers. Metrics are checked too, because a metric can be a weight."""
     leaves = jax.tree.leaves(submissions)
     return jnp.stack([jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]).all(axis=0)
 
 
 def update_norms(algorithm: Any, submissions: Submission, broadcast: Any) -> Float[Array, " clients"]:
-    """How far every client's networks moved away from the broadcast, or each from its own.
+    """The distance of every client's networks from the broadcast, or from the client's own broadcast.
 
-    What an algorithm federates beside networks follows a client's data and not Adam's steps: honest clients may
-    differ in it by any amount.
+    Other parameters that an algorithm federates depend on a client's data and not on Adam's steps. Honest clients
+    may differ in them by any amount, so they are left out.
     """
     sent, before = algorithm.networks(submissions.parameters), algorithm.networks(broadcast)
     squares = jax.tree.map(lambda a, b: jnp.square(a - b).reshape(len(a), -1).sum(axis=1), sent, before)

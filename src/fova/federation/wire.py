@@ -1,8 +1,8 @@
-"""The form in which a submission travels: what is done to it before it leaves a client, and undone at the server.
+"""The form in which a submission is sent: how a client encodes it, and how the server decodes it.
 
-An envelope is a small frozen value with two pure functions. Both engines call them at the same two places, so
-whatever is plugged in here (smaller numbers, noise) works in a simulation and over a network alike. This room
-knows trees of arrays and their names; nothing about networks, files or Flower.
+An envelope is a small frozen value with two pure functions. Both engines call them at the same two places, so an
+envelope (compression, noise) works in the same way in a simulation and over a network. This module handles trees of
+arrays and their names. It uses no network, no files and no Flower.
 """
 
 from collections.abc import Mapping
@@ -19,19 +19,22 @@ from fova.errors import FovaError
 
 
 class Envelope(Protocol):
-    """What may be done to a submission on its way. Implementations are frozen (hashable) dataclasses.
+    """The encoding of a submission. Implementations are frozen (hashable) dataclasses.
 
-    Both functions see one client, are traced by JAX and may be vmapped over clients. What `encode` returns is all
-    that leaves the client, metrics and weight included.
+    Both functions handle one client, are traced by JAX and may be vmapped over clients. Only the result of `encode`
+    leaves the client, including metrics and weight.
     """
 
     def encode(self, submission: Submission, broadcast: Any, key: PRNGKeyArray) -> Submission:
-        """What is sent. `parameters` may become any tree of arrays of any kind; `broadcast` is what the server
-        sent at the start of the round; `key` is for this message alone. In a simulation the key follows from the
-        seed; over a network it is fresh and never leaves the client, or the server could take noise off again."""
+        """The submission to send. Its `parameters` may be any tree of arrays of any type.
+
+        `broadcast` is the server's message at the start of the round. `key` is used for this message only. In a
+        simulation the key is derived from the seed. Over a network it is random and never leaves the client;
+        otherwise the server could remove the noise.
+        """
 
     def decode(self, sent: Submission, broadcast: Any) -> Submission:
-        """What the server goes on with: `parameters` shaped like the broadcast again."""
+        """The submission that the server uses. Its `parameters` have the shape of the broadcast again."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +55,13 @@ PLAIN = Plain()
 
 
 def named_arrays(tree: Any) -> dict[str, NDArray[Any]]:
-    """The leaves of a tree on the host, by where they stand in it: `actor/net/last/bias`, ..."""
+    """The leaves of a tree as NumPy arrays, by their path in the tree: `actor/net/last/bias`, ..."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def from_named_arrays(arrays: Mapping[str, NDArray[Any]], like: Any) -> Any:
-    """The inverse of `named_arrays`: a tree shaped `like` another (whose leaves may be mere shapes)."""
+    """The inverse of `named_arrays`: a tree with the structure of `like`, whose leaves may be shapes only."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     expected = {_name(path): leaf for path, leaf in leaves}
     if set(arrays) != set(expected):
@@ -74,7 +77,7 @@ def from_named_arrays(arrays: Mapping[str, NDArray[Any]], like: Any) -> Any:
 
 
 def payload_bytes(tree: Any) -> int:
-    """The size of a tree's numbers; its leaves may be mere shapes."""
+    """The size of a tree's arrays in bytes. Its leaves may be shapes only."""
     return sum(int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(tree))
 
 

@@ -4,8 +4,8 @@
     DIRECTORY/server/      ca.crt, server.crt, server.key, clients/ copy to the server
     DIRECTORY/NAME/        ca.crt, client.key                       copy to client NAME
 
-Clients recognise the server by its certificate (TLS); the server recognises clients by their public keys, which are
-in server/clients/NAME.pub. Nothing that exists is ever overwritten: run again to add clients.
+Clients authenticate the server by its certificate (TLS). The server authenticates clients by their public keys in
+server/clients/NAME.pub. Existing files are never overwritten, so the command can be run again to add clients.
 """
 
 import ipaddress
@@ -24,15 +24,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fova.errors import FovaError
 
 CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-# Folders that are not clients.
+# Reserved folder names: a client cannot use them.
 TAKEN = ("authority", "server")
-# The server talks to its own parts over these.
+# The server's own processes connect over these addresses.
 LOOPBACK = ("localhost", "127.0.0.1")
 AUTHORITY_DAYS = 3650
 
 
 def make(directory: Path, hosts: Sequence[str], clients: Sequence[str], days: int = 825) -> list[Path]:
-    """Make what is missing in `directory`; gives the files that are new."""
+    """Make the missing files in `directory` and return the paths of the new ones."""
     for name in clients:
         if not CLIENT_NAME.fullmatch(name) or name in TAKEN:
             raise FovaError(
@@ -58,7 +58,7 @@ def make(directory: Path, hosts: Sequence[str], clients: Sequence[str], days: in
 
 
 def registered(server: Path) -> dict[str, bytes]:
-    """The clients that a server knows: name -> public key, as Flower's control interface takes it."""
+    """The clients registered with a server: name -> public key in PEM form, as Flower's control interface needs."""
     return {path.stem: _public_pem(path) for path in sorted((server / "clients").glob("*.pub"))}
 
 
@@ -131,7 +131,7 @@ def _make_client(folder: Path, server: Path, ca: x509.Certificate) -> list[Path]
 
 
 def _valid_for(days: int) -> x509.CertificateBuilder:
-    yesterday = datetime.now(UTC) - timedelta(days=1)  # clocks differ
+    yesterday = datetime.now(UTC) - timedelta(days=1)  # the clocks of the machines may differ
     return (
         x509.CertificateBuilder()
         .serial_number(x509.random_serial_number())
@@ -193,7 +193,7 @@ def _write(path: Path, content: bytes) -> Path:
 
 
 def _write_secret(path: Path, content: bytes) -> Path:
-    """A file that nobody else can read, not even for the moment in which it is written."""
+    """Write a file that only its owner can read. The permissions are set when the file is created."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

@@ -1,9 +1,9 @@
-"""A client of a real federation: a Flower ClientApp over the same functions that a simulation calls.
+"""A client of a real federation: a Flower ClientApp that calls the same functions as a simulation.
 
-Flower starts a new process for every message, so all that a client carries from round to round (slow critics,
-optimiser moments) rests on its own disk, and being killed at any moment loses at most the round under way.
+Flower starts a new process for every message. Therefore the client saves its state (target critics, optimizer
+state) to its own disk after every round. If the process is killed, at most the current round is lost.
 
-Only what `messages.py` lists leaves this process. Raw data is read here and goes nowhere.
+Only the content that `messages.py` lists leaves this process. Raw data is read here and is never sent.
 """
 
 import os
@@ -35,23 +35,23 @@ from fova.tasks import registry
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """Who a client is and where its things are; `fova client` passes it on as Flower's node configuration."""
+    """A client's name, data and state folder. `fova client` passes it to Flower as the node configuration."""
 
     name: str
-    """What the federation calls this client."""
+    """Name of this client in the federation."""
     data: str
-    """A data file, or a quality of the task (expert, random, ...)."""
+    """A data file, or a quality of the task's data (expert, random, ...)."""
     state: str
-    """Folder for what the client carries from round to round."""
+    """Folder for the state that the client keeps between rounds."""
     task: str | None = None
-    """The task whose data is made, if `data` is a quality."""
+    """The task to make data for, if `data` is a quality."""
     size: int | None = None
     """Transitions to take."""
     offset: int | None = None
     """Row to start from."""
 
     def load(self, bounds: tuple[Any, Any] | None = None) -> Federation:
-        """This client's data alone, checked."""
+        """A federation that holds only this client's data. The data is checked."""
         task = registry.get(self.task) if self.task else None
         spec = ClientSpec(self.data, self.size, self.offset, self.name)
         return Federation.build([spec], task, bounds=bounds)
@@ -76,7 +76,7 @@ class Client:
 
     @cached_property
     def federation(self) -> Federation:
-        """The client's data, which must have the plan's dimensions and respect its action bounds."""
+        """The client's data. It must have the plan's dimensions and lie within its action bounds."""
         own = self.config.load(self.plan.space.action.bounds)
         if own.space != self.plan.space:
             raise Refused(
@@ -85,10 +85,10 @@ class Client:
             )
         return own
 
-    # --- The two questions a server asks ---
+    # --- The server's two requests ---
 
     def hello(self) -> RecordDict:
-        """Load and check the data; tell the server who is here."""
+        """Load and check the data. Return the client's name and, if the plan asks for them, its statistics."""
         (data,) = self.federation.clients.values()
         told = None
         if self.plan.gathers_statistics:
@@ -97,7 +97,7 @@ class Client:
         return messages.hello_answer(self.plan, self.config.name, told)
 
     def round(self, content: RecordDict) -> RecordDict:
-        """Train for one round from where the server says this client stands, save, and answer."""
+        """Train one round from the last accepted state, save the new state and return the reply."""
         fresh, server = self.plan.start()
         number, counted, broadcast, statistics = messages.read_round_question(content, self.plan, server.broadcast)
         learner = self._learner(counted, fresh)
@@ -113,7 +113,7 @@ class Client:
         )
         if not sound:
             raise Refused(f"Training diverged in round {number + 1}: the parameters are not finite.")
-        # Saved before it is sent: an answer that counts always has its state on disk.
+        # Save before sending, so that the state of every accepted reply is on disk.
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], learner)
         save_checkpoint(self.checkpoints, State(number + 1, (), stacked), self.plan.training_fingerprint())
         self.journal.note(
@@ -122,7 +122,7 @@ class Client:
         return messages.round_answer(self.plan, number, self.config.name, sent)
 
     def _learner(self, counted: int, fresh: Any) -> Any:
-        """The state after the last round that counted. What was trained since then never reached the server."""
+        """The state after the last accepted round. Later states are discarded: they never reached the server."""
         discard_after(self.checkpoints, counted)
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], fresh)
         state = load_checkpoint(self.checkpoints, State(0, (), stacked), self.plan.training_fingerprint())
@@ -135,7 +135,7 @@ class Client:
 
 
 def secret_key() -> Any:
-    """A key that nobody else knows, from the operating system: what it hides, the server cannot take off again."""
+    """A secret random key from the operating system. Without it the server cannot remove the client's noise."""
     return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)))
 
 
@@ -155,7 +155,7 @@ def answer_round(message: Message, context: Context) -> Message:
 
 
 def _answer(message: Message, context: Context, work: Any) -> Message:
-    """The work's answer, or a refusal; what a person here can put right is in this client's journal."""
+    """The reply to a message, or a refusal if an error occurs. The client's journal holds the full error."""
     runtime.prepare()
     config = ClientConfig.of(dict(context.node_config))
     run_id = str(message.content.config_records["about"].get("run"))
@@ -168,7 +168,7 @@ def _answer(message: Message, context: Context, work: Any) -> Message:
 
 
 def tellable(error: FovaError | OSError) -> str:
-    """What the server is told of an error. Words about data may quote a row of it, so they stay in the journal."""
+    """The text about an error that the server receives. Errors about data may quote rows, so they are not sent."""
     if isinstance(error, Refused):
         return str(error)
     if isinstance(error, OSError):

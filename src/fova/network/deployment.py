@@ -1,8 +1,8 @@
-"""Starting, watching and stopping the Flower processes of a real federation.
+"""Start, monitor and stop the Flower processes of a real federation.
 
-`serve` runs a SuperLink and one training on it; `participate` runs a SuperNode until it is stopped. Both switch off
-what Flower does on the side (telemetry, update checks, installing packages at run time) and keep Flower's own files
-out of the user's home.
+`serve` runs a SuperLink and trains one run on it. `participate` runs a SuperNode until it is stopped. Both disable
+Flower's telemetry, its update checks and the installation of packages at run time. Both keep Flower's files out of
+the user's home directory.
 """
 
 import hashlib
@@ -43,15 +43,15 @@ QUIET_FLOWER = {
 SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 15.0
 SECONDS_BETWEEN_CHECKS = 10.0
-# A SuperNode gives up on a server that does not answer for so long; then the person is told why.
+# A SuperNode gives up after this time if the server does not answer. The reason is then printed.
 SECONDS_TO_CONNECT = 30
-# A client whose SuperNode ended (server restarted, network down) tries again after so long.
+# A client restarts its SuperNode after this time if it ended (server restarted, network down).
 SECONDS_TO_RECONNECT = 5.0
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens, and with what certificates; None is plain text, for tests on one machine."""
+    """Address and certificates of a server. `certificates` is None for plain text, for tests on one machine."""
 
     host: str
     port: int
@@ -63,7 +63,7 @@ class Address:
 
 
 def serve(run: RunDirectory, address: Address, progress: Progress) -> None:
-    """Start a SuperLink, train the run on it from where it stands, and stop the SuperLink again."""
+    """Start a SuperLink, continue the run on it from its last saved round, and stop the SuperLink."""
     reader = journal.Reader(run.path / "journal.jsonl")
     with _superlink(run, address) as process, _control(address) as control:
         _wait_until_up(process, control, run)
@@ -88,7 +88,7 @@ def serve(run: RunDirectory, address: Address, progress: Progress) -> None:
 
 
 def _ended(reader: journal.Reader, run: RunDirectory, stop: StopSignal, progress: Progress) -> bool:
-    """Show what the training has said since the last call, and pass on the wish to stop. Whether it has ended."""
+    """Whether the training has ended. Shows the journal's new events and forwards a stop request."""
     if stop.wanted:
         (run.path / STOP_REQUEST).touch()
         stop.acknowledge()
@@ -113,7 +113,7 @@ def _superlink(run: RunDirectory, address: Address) -> Any:
         folder = address.certificates
         command += ["--enable-supernode-auth", "--ssl-ca-certfile", str(folder / "ca.crt")]
         command += ["--ssl-certfile", str(folder / "server.crt"), "--ssl-keyfile", str(folder / "server.key")]
-    # A machine that talks to itself under its public address calls from that address.
+    # A machine that connects to its own public address appears with that address.
     trusted = sorted({*address.control_hosts, *_addresses(address.host)})
     return _flower("superlink", command, run.path, {CONTROL_HOSTS: " ".join(trusted)})
 
@@ -127,7 +127,7 @@ def _addresses(host: str) -> set[str]:
 
 @contextmanager
 def _control(address: Address) -> Iterator[ControlHttpClient]:
-    """The SuperLink's control interface, which answers to this machine."""
+    """Connect to the SuperLink's control interface, which accepts requests from this machine."""
     authority = None if address.certificates is None else str(address.certificates / "ca.crt")
     host = "127.0.0.1" if address.host in ("0.0.0.0", "::", "localhost") else address.host
     with ControlHttpClient.from_server_address(
@@ -153,7 +153,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], control: ControlHttpClient,
 
 
 def _register(control: ControlHttpClient, address: Address, known: set[str]) -> None:
-    """Make known the clients whose public keys are there, also those added while the server runs."""
+    """Register every client with a public key, including clients that are added while the server runs."""
     if address.certificates is None:
         return
     for name, key in certificates.registered(address.certificates).items():
@@ -180,7 +180,7 @@ def _fab() -> Fab:
 
 
 def participate(config: ClientConfig, server: str, folder: Path | None, progress: Progress) -> None:
-    """Run a SuperNode for this client until somebody stops it; start it again whenever it ends by itself."""
+    """Run a SuperNode for this client until it is stopped. Restart it when it ends by itself."""
     state = Path(config.state)
     state.mkdir(parents=True, exist_ok=True)
     reader = journal.Reader(state / "journal.jsonl")
@@ -217,7 +217,7 @@ def _toml(value: str | int) -> str:
     return str(value) if isinstance(value, int) else f'"{value}"'
 
 
-# What Flower says when a SuperNode ends, and what a person should know about it.
+# Flower's message when a SuperNode ends, and the explanation that is printed.
 ENDINGS = {
     "Failed to activate SuperNode": "does not know this client's key, or still thinks that it is connected (that "
     "passes within a minute)",
@@ -229,7 +229,7 @@ ENDINGS = {
 
 
 def _why(words: str, server: str) -> str:
-    """Why a SuperNode ended, from its last words."""
+    """The reason why a SuperNode ended, from the last lines of its log."""
     reason = next((meaning for said, meaning in ENDINGS.items() if said in words), "ended the connection")
     return f"{server} {reason}."
 
@@ -247,10 +247,10 @@ def _free_port() -> int:
 def _flower(
     part: str, arguments: list[str], folder: Path, environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """One of Flower's long-running processes, whose output goes to flower.log in `folder`; stopped at the end."""
+    """Run one of Flower's processes and stop it on exit. Its output goes to flower.log in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = os.environ | QUIET_FLOWER | environment | {"FLWR_HOME": str((folder / ".flwr").resolve())}
-    # Flower starts its helpers by name; they are beside this Python.
+    # Flower starts its helper programs by name. They are installed beside this Python.
     settings["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), settings.get("PATH", "")))
     with _log(folder).open("ab") as log:
         process = _start([sys.executable, "-m", f"fova.network.{part}", *arguments], settings, log)
@@ -266,7 +266,7 @@ def _flower(
 
 
 def _start(command: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    # In a session of its own: Ctrl-C is for us first, and we stop Flower in order.
+    # A separate session: Ctrl-C reaches this process only, which then stops Flower in the right order.
     return subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
     )

@@ -1,4 +1,4 @@
-"""The wire format: what every message between server and clients holds, as Flower's records.
+"""The wire format: the content of every message between server and clients, as Flower records.
 
     hello (query)   server -> client   ConfigRecord about: version, run, plan (JSON)
                     client -> server   ConfigRecord about: version, run, client
@@ -10,13 +10,13 @@
                                        ArrayRecord  frame: mean, std, reward_unit
                     client -> server   ConfigRecord about: version, run, client, round, fingerprint
                                        ArrayRecord  parameters: actor/..., critic/..., extra/...
-                                                    (or whatever the plan's envelope makes of them)
+                                                    (in the form that the plan's envelope encodes)
                                        MetricRecord metrics: submission/log_weight and the algorithm's metrics
     any refusal     client -> server   ConfigRecord about: version, run, client, refused (the reason in words)
 
-`round` counts from 0; `counted` is how many rounds were finished when a submission of this client last counted, and
-tells it which of its saved states to go on from. A reply that does not name the run, round and fingerprint it was
-asked for is stale, and one with any record, array or metric beyond these is refused. Nothing else is ever sent.
+`round` counts from 0. `counted` is the number of finished rounds when the server last accepted a submission of this
+client; the client continues from the state that it saved then. A reply with another run, round or fingerprint than
+the request is stale. A reply with any other record, array or metric is refused. Nothing else is ever sent.
 """
 
 from collections.abc import Mapping
@@ -37,11 +37,11 @@ from fova.version import __version__
 HELLO, ROUND = "query", "train"  # Flower's names for the two kinds of message
 COUNTS = ("rows", "episodes", "terminals")
 NUMBERS = (*COUNTS, "reward_sum", "reward_squares", "reward_deviations", "behaviour_return")
-WEIGHT = "submission/log_weight"  # beside the metrics, under a name that no metric has
+WEIGHT = "submission/log_weight"  # sent among the metrics, under a name that no metric uses
 
 
 class Refused(FovaError):
-    """The other side will not go along; the message says why."""
+    """The other side refuses the message. The text gives the reason."""
 
 
 # --- From the server ---
@@ -62,7 +62,7 @@ def round_question(plan: Plan, number: int, counted: int, broadcast: Any, statis
 
 
 def read_plan(content: RecordDict) -> Plan:
-    """The plan in a question, checked against its own fingerprint where it has one."""
+    """The plan in a server's message. If the message has a fingerprint, the plan must match it."""
     about = _config(content)
     if about.get("version") != __version__:
         raise Refused(
@@ -78,7 +78,7 @@ def read_plan(content: RecordDict) -> Plan:
 
 
 def read_round_question(content: RecordDict, plan: Plan, broadcast_like: Any) -> tuple[int, int, Any, Statistics]:
-    """Round, how many rounds this client's state may have, the broadcast and the federation's statistics."""
+    """The round, the round of the client's last accepted state, the broadcast and the federation's statistics."""
     about = _config(content)
     broadcast = from_named_arrays(_arrays(content, "broadcast"), broadcast_like)
     frame = _arrays(content, "frame")
@@ -121,7 +121,7 @@ def refusal(run_id: str, client: str, reason: str) -> RecordDict:
 
 
 def read_client(content: RecordDict, plan: Plan) -> str:
-    """Who answers, if it is an answer to this run and no refusal."""
+    """The name of the client that replies. Raises `Refused` for a refusal or a reply to another run."""
     about = _config(content)
     if "refused" in about:
         raise Refused(f"refused: {about['refused']}")
@@ -133,7 +133,7 @@ def read_client(content: RecordDict, plan: Plan) -> str:
 
 
 def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
-    """The statistics in a hello's answer, which must be there exactly if they were asked for."""
+    """The statistics in the reply to a hello. They must be present if the plan asks for them, and absent if not."""
     _insist_on_records(content, {"about", "statistics"} if plan.gathers_statistics else {"about"})
     if not plan.gathers_statistics:
         return None
@@ -153,7 +153,7 @@ def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
 
 
 def read_round_answer(content: RecordDict, plan: Plan, number: int, like: Submission) -> Submission:
-    """The submission in a reply, which must answer round `number` and hold what is expected and nothing else."""
+    """The submission in a reply. The reply must be for round `number` and hold exactly the expected records."""
     about = _config(content)
     if about.get("round") != number:
         raise Refused(f"stale: it answers round {about.get('round')}, not {number}")

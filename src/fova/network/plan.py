@@ -1,7 +1,8 @@
-"""What a server and its clients must agree on before the first round, as text that travels.
+"""The settings that a server and its clients share before the first round, as text that is sent to the clients.
 
-The server writes a plan; a client reads it, refuses what it cannot keep, and builds exactly the same algorithm from
-it. Two plans with the same fingerprint give the same computation. No file, no network and nothing of Flower here.
+The server writes a plan. A client reads it, refuses a plan that it cannot follow, and builds exactly the same
+algorithm from it. Two plans with the same fingerprint give the same computation. This module uses no file, no
+network and no Flower.
 """
 
 import hashlib
@@ -35,14 +36,14 @@ RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Plan:
-    """A training run as every member of a federation knows it."""
+    """The description of a training run that the server and all clients share."""
 
-    run_id: str  # of the whole training, however often the server was restarted
+    run_id: str  # identifies the whole training; it stays the same when the server is restarted
     algorithm_name: str
     algorithm: Any  # the frozen config of one of fova.algorithms
     run: RunConfig
     space: Space
-    clients: int  # how many there are at least
+    clients: int  # the least number of clients
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -60,7 +61,7 @@ class Plan:
             )
         if self.run.data_sequence:
             raise FovaError("data_sequence is given, but clients of a real federation hold the data they have.")
-        self.run.private(self.clients)  # refuses what could promise nothing
+        self.run.private(self.clients)  # refuses settings that give no privacy guarantee
         insist_on_whole_steps(self.run.local_steps, self.algorithm)
 
     # --- As text ---
@@ -71,7 +72,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> "Plan":
-        """The plan that a server sent; one of another version is refused before anything else of it is read."""
+        """The plan that a server sent. The version is checked first; a plan of another version is refused."""
         content = json.loads(text)
         if content.get("version") != __version__:
             raise FovaError(
@@ -89,14 +90,14 @@ class Plan:
         )
 
     def fingerprint(self) -> str:
-        """The same for two plans only if they ask for the same computation."""
+        """A hash of the plan. It is equal for two plans only if they describe the same computation."""
         return hashlib.blake2b(self.to_json().encode(), digest_size=16).hexdigest()
 
     def training_fingerprint(self) -> str:
         """The same for two plans whose saved learners can stand for one another; a run may become longer."""
         return Config(None, (), self.algorithm, self.algorithm_name, self.run).fingerprint()
 
-    # --- What follows from it ---
+    # --- Derived values ---
 
     @property
     def privacy(self) -> Privacy | None:
@@ -104,13 +105,13 @@ class Plan:
 
     @property
     def envelope(self) -> Envelope:
-        """The form in which submissions travel."""
+        """The form in which submissions are sent."""
         form = COMPRESSIONS[self.run.compress]
         return self.privacy.envelope(form) if self.privacy else form
 
     @property
     def gathers_statistics(self) -> bool:
-        """Whether clients tell sums over their data before the first round; under privacy they do not."""
+        """Whether clients send sums over their data before the first round. With privacy they do not."""
         return self.privacy is None
 
     @property
@@ -118,11 +119,11 @@ class Plan:
         return jax.random.key(self.run.seed)
 
     def start(self) -> tuple[Any, Any]:
-        """The learner that every client starts from, and the server's state before any message."""
+        """The learner that every client starts from, and the server's initial state."""
         return rounds.start(self.algorithm, self.space, rounds.init_key(self.root_key))
 
     def submission_like(self) -> Submission:
-        """The shape of what a client sends, without computing anything: names, shapes and kinds of all numbers."""
+        """The names, shapes and types of all numbers that a client sends. Nothing is computed."""
         learner, server = jax.eval_shape(self.start)
         data = jax.eval_shape(lambda: rounds.no_data(self.space))
         key = jax.eval_shape(lambda: self.root_key)
@@ -146,7 +147,10 @@ def client_work(
     key: Any,
     secret: Any,
 ) -> tuple[Any, Submission, Bool[Array, ""]]:
-    """A client's part of a round, compiled: the learner afterwards, what is sent, whether all was finite."""
+    """Run a client's part of a round, compiled.
+
+    Returns the new learner, the submission to send, and whether all numbers are finite.
+    """
     learner, submission = rounds.local_round(algorithm, local_steps, learner, broadcast, data, key)
     sound = rounds.all_finite(jax.tree.map(lambda leaf: leaf[None], submission))[0]
     return learner, envelope.encode(submission, broadcast, secret), sound

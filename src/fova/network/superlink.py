@@ -1,8 +1,9 @@
-"""Flower's SuperLink with a fence: other machines reach the interface for clients and nothing else.
+"""Flower's SuperLink with restricted access: other machines can reach only the interface for clients.
 
-A SuperLink serves everything on one port. Whoever reaches its control interface can start runs, and a run is code;
-the runtime interface is for processes of this machine. So both answer only to this machine, or to the addresses in
-FOVA_CONTROL_HOSTS. Run as `python -m fova.network.superlink`, with the arguments of `flower-superlink`.
+A SuperLink serves all its interfaces on one port. The control interface can start runs, and a run is code. The
+runtime interface is for processes of this machine. Therefore both accept requests only from this machine and from
+the addresses in FOVA_CONTROL_HOSTS. Run as `python -m fova.network.superlink`, with the arguments of
+`flower-superlink`.
 """
 
 import ipaddress
@@ -17,7 +18,7 @@ CONTROL_HOSTS = "FOVA_CONTROL_HOSTS"  # addresses, separated by spaces
 
 
 class ControlFence:
-    """ASGI middleware: refuses everything but the clients' interface to callers from elsewhere."""
+    """ASGI middleware that lets other machines use only the interface for clients."""
 
     def __init__(self, app: Any, trusted: frozenset[str] = frozenset()) -> None:
         self.app, self.trusted = app, trusted
@@ -50,7 +51,7 @@ def main() -> None:
 
     trusted = frozenset(os.environ.get(CONTROL_HOSTS, "").split())
     extensions.get_middleware = lambda: (Middleware(ControlFence, trusted=trusted),)
-    start_parent_process_monitor(os.getppid())  # a SuperLink without its `fova server` would keep the port
+    start_parent_process_monitor(os.getppid())  # without `fova server`, a SuperLink would keep the port in use
     flower_superlink()
 
 

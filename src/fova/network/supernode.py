@@ -1,7 +1,7 @@
-"""Flower's SuperNode, but only for fova: whatever else a server wants to run here is refused.
+"""Flower's SuperNode, restricted to fova: it refuses to run any other application.
 
-Flower lets a server send an application, which is code, to its clients. A fova client has its application installed
-already; it accepts a bundle that names that application and holds no code of its own, and nothing else. Run as
+Flower lets a server send an application, which is code, to its clients. A fova client already has its application
+installed. It accepts only a bundle that names that application and holds no code. Run as
 `python -m fova.network.supernode`, with the arguments of `flower-supernode`.
 """
 
@@ -24,7 +24,7 @@ FILES = {"pyproject.toml", ".info/CONTENT"}
 
 
 def app_description() -> str:
-    """The pyproject.toml of fova as a Flower app, for `flwr run` as well."""
+    """The pyproject.toml of fova as a Flower app. It also works with `flwr run`."""
     return f"""# fova as a Flower app. It holds no code: server and clients have fova {__version__} installed.
 [project]
 name = "fova-federation"
@@ -45,13 +45,13 @@ directory = "" # of the run, on the server; made by: fova server --prepare ...
 
 
 def bundle() -> bytes:
-    """The application as Flower sends it."""
+    """The application as a Flower bundle (FAB)."""
     content, _ = build_fab_from_files({"pyproject.toml": app_description().encode()})
     return content
 
 
 def insist_on_fova(content: bytes) -> None:
-    """Refuse a bundle that is not ours: one with files of its own, or with other components."""
+    """Raise an error for a bundle that has additional files or other components than fova's."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             files = set(archive.namelist())
@@ -67,7 +67,7 @@ def insist_on_fova(content: bytes) -> None:
 
 
 def guarded(get_fab: Callable[..., Any]) -> Callable[..., Any]:
-    """`get_fab`, which refuses what is not fova in a way that keeps the SuperNode running."""
+    """Wrap `get_fab` so that it refuses other applications. The SuperNode keeps running after a refusal."""
     from flwr.supercore import log
     from flwr.supercore.run import RunNotRunningException
 
@@ -84,7 +84,8 @@ def guarded(get_fab: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _end_soon() -> None:
-    """Flower's process lingers when its connection is over. It has to end, so that `fova client` starts another."""
+    """End this process after a few seconds. Flower keeps it alive after the connection has ended, but `fova client`
+    starts a new SuperNode only when the old one has ended."""
     timer = threading.Timer(SECONDS_TO_END, os._exit, (1,))
     timer.daemon = True
     timer.start()

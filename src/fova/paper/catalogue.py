@@ -1,7 +1,7 @@
-"""Every experiment that can be run by its name: the paper's, then our own.
+"""The catalogue of experiments that can be run by name: the paper's and our own.
 
-`listing.json` holds what `fova paper --list` shows of each, so that the list needs neither JAX nor the entries
-themselves. After an entry or an estimate has changed, write it anew:
+`listing.json` holds the text that `fova paper --list` shows. The list therefore needs neither JAX nor the entries.
+Write the file again after an entry or an estimate has changed:
 
     python -m fova.paper.catalogue
 """
@@ -24,17 +24,17 @@ LISTING = Path(__file__).with_name("listing.json")
 
 @dataclass(frozen=True)
 class Listed:
-    """What the list shows of an entry."""
+    """One line of the list: an entry and its costs."""
 
     group: str
     name: str
     title: str
-    costs: dict[str, cost.Cost]  # of each scale
+    costs: dict[str, cost.Cost]  # scale -> cost
 
 
 @cache
 def groups() -> "dict[str, tuple[Entry, ...]]":
-    """The entries, the paper's and our own."""
+    """The entries in two groups: the paper's and our own."""
     from fova.paper import experiments, study
 
     return {"the paper's": experiments.ENTRIES, "our own": study.ENTRIES}
@@ -45,7 +45,7 @@ def entries() -> "tuple[Entry, ...]":
 
 
 def get(name: str) -> "Entry":
-    """The entry of that name, or an error that lists the names there are."""
+    """The entry of that name. An unknown name raises an error that lists all names."""
     by_name = {entry.name: entry for entry in entries()}
     if name not in by_name:
         raise unknown("experiment", name, by_name, "See: fova paper --list")
@@ -56,7 +56,7 @@ def get(name: str) -> "Entry":
 
 
 def listing() -> list[Listed]:
-    """The committed list. Quick: no entry is imported."""
+    """The committed list. This is quick because no entry is imported."""
     content = json.loads(LISTING.read_text(encoding="utf-8"))
     return [
         Listed(**{**entry, "costs": {scale: cost.Cost(*each) for scale, each in entry["costs"].items()}})
@@ -65,7 +65,7 @@ def listing() -> list[Listed]:
 
 
 def made_listing() -> list[Listed]:
-    """The list as the entries and the estimates are now."""
+    """The list computed from the current entries and estimates."""
     return [
         Listed(group, entry.name, entry.title, {name: _cost(entry, name) for name in entry.scales})
         for group, members in groups().items()

@@ -1,8 +1,8 @@
 """Estimates of the time that experiments take. They come from a table of measured speeds; nothing is measured here.
 
-The table is that of docs/performance.md (`make bench`, results/bench.json): one federation of four clients on both
-cores of an AMD EPYC. An experiment gives each core a run of its own, at half the speed of two cores.
-Making data that does not exist yet comes on top.
+The table is from docs/performance.md (`make bench`, results/bench.json): one federation of four clients on both
+cores of an AMD EPYC. In an experiment each core trains a separate run, at half the speed of two cores. The time to
+make new data is not included.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 MACHINE = "2 cores of an AMD EPYC"
 CORES = 2
-# Client-steps per second of both cores: networks of 2x128 with minibatches of 128, and 3x256 with 256.
+# Client-steps per second on both cores: 2x128 networks with minibatches of 128, and 3x256 networks with 256.
 CLIENT_STEPS = {
     "cql-fl": (75.1, 8.11),
     "drpo": (72.9, 8.02),
@@ -23,8 +23,8 @@ CLIENT_STEPS = {
     "fova": (312.0, 43.8),
 }
 SMALL_WIDTH, SMALL_BATCH, LARGE_BATCH = 128, 128, 256
-MEASURED_SAMPLES = 10  # actions of each source that cql-fl and drpo scored there
-# Environment steps per second of one core.
+MEASURED_SAMPLES = 10  # actions of each source that cql-fl and drpo scored in these measurements
+# Environment steps per second on one core.
 ENVIRONMENT_STEPS, MAZE_STEPS = 9_240.0, 16_600.0
 MOST_STEPS_PLAYED = 1000
 # Seconds from the start of a process to the end of its first round, with and without compilation.
@@ -32,7 +32,7 @@ COMPILING, COMPILED = 24.4, 7.5
 
 
 class Cost(NamedTuple):
-    """What an entry takes at one scale."""
+    """The number of runs of an entry at one scale, and their total time."""
 
     runs: int
     core_seconds: float
@@ -45,14 +45,14 @@ def of_entry(entry: "Entry", scale: "Scale") -> Cost:
 
 
 def core_seconds(run: "PlannedRun") -> float:
-    """Seconds that one core needs for one run. Every case and variant is compiled once, for its first seed."""
+    """Seconds that one core needs for one run. Only the first seed of a case and variant pays for compilation."""
     start = COMPILING if run.config.run.seed == 0 else COMPILED
     training = run.config.gradient_steps / client_steps(run.config.algorithm_name, run.config.algorithm)
     return start + training + _environment_steps(run) / _playing_speed(str(run.config.task))
 
 
 def client_steps(name: str, algorithm: Any) -> float:
-    """Client-steps per second of one core. They are inversely proportional to the minibatch and to the samples."""
+    """Client-steps per second on one core. The speed is inversely proportional to the minibatch and the samples."""
     small, large = CLIENT_STEPS[name]
     is_small = max(algorithm.hidden) <= SMALL_WIDTH
     speed, batch = (small, SMALL_BATCH) if is_small else (large, LARGE_BATCH)
@@ -61,7 +61,7 @@ def client_steps(name: str, algorithm: Any) -> float:
 
 
 def _environment_steps(run: "PlannedRun") -> float:
-    """Steps of all evaluations, if every episode lasts as long as it may."""
+    """Environment steps of all evaluations, if every episode reaches its time limit."""
     from fova.federation.clients import complete
     from fova.tasks import registry
 

@@ -1,6 +1,6 @@
-"""The learning curves of a result file as one SVG, for the documents: a panel per case, a line per variant.
+"""The learning curves of a result file as one SVG for the documents: one panel per case, one line per variant.
 
-Text and lines only, written by `svg.py`: equal results give equal bytes, which `marked.py` relies on.
+`svg.py` writes text and lines only. Equal results give equal bytes, and `marked.py` relies on this.
 """
 
 import textwrap
@@ -16,7 +16,7 @@ from fova.reports.series import mean_curve
 
 COLUMNS = 3
 TITLE, GAP, LEGEND_ROW = 26, 10, 24
-SAMPLE = 34  # width of a legend's piece of line
+SAMPLE = 34  # width of a line sample in the legend
 STYLE = f"""
 text {{ font-family: sans-serif; font-size: 13px; fill: #333; }}
 .title {{ font-size: 15px; fill: #000; }}
@@ -31,7 +31,7 @@ Style = tuple[str, Sequence[float]]  # colour and dashes
 
 
 def curves(results: Results) -> Markup:
-    """Mean normalised score along training (the return where there is none), with intervals over seeds."""
+    """The mean normalised score (or return, without a score) during training, with intervals over seeds."""
     styles = {variant: _style(i) for i, variant in enumerate(results.variants())}
     played = [run for run in results.runs if run.evaluations]
     if not played:
@@ -65,7 +65,7 @@ def curves(results: Results) -> Markup:
 
 
 def _style(i: int) -> Style:
-    """A colour and dashes for line number i; after six the same colours come with other dashes."""
+    """The colour and dashes of line number i. After six lines the colours repeat with other dashes."""
     colours, dashes = [colour for colour, _ in SERIES], [dashes for _, dashes in SERIES]
     return colours[i % len(SERIES)], dashes[(i + i // len(SERIES)) % len(SERIES)]
 
@@ -89,7 +89,7 @@ def _line(label: str, runs: list[RunResult], colour: str, dashes: Sequence[float
 
 
 def _legend(results: Results, styles: Mapping[str, Style], width: float) -> tuple[list[Markup], float]:
-    """Samples of all lines in as many rows as they need, and how high they are together."""
+    """The legend: samples of all lines in as many rows as needed, and its total height."""
     counts = {len(results.of(case=case, variant=v)) for case in results.cases() for v in results.variants()}
     seeds = sorted(counts - {0})
     how_many = " to ".join(str(n) for n in dict.fromkeys((seeds[0], seeds[-1])))

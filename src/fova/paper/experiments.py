@@ -1,8 +1,9 @@
 """The paper's tables and figures, each as one entry. Data only.
 
-Where the paper leaves a setting open, `source` says so and what is taken. `full` is the paper's own setting as far
-as it is known: networks, batch and learning rates are the algorithms' defaults, rounds and clients those of the
-authors' program. `small` is a reduced one that two cores can do; `quick` only shows that an entry works.
+If the paper does not state a setting, `source` says so and names the value that is used. `full` is the paper's own
+setting as far as it is known: networks, batch size and learning rates are the algorithms' defaults; rounds and
+clients are those of the authors' program. `small` is a reduced setting for two cores. `quick` only shows that an
+entry works.
 """
 
 from dataclasses import replace
@@ -20,8 +21,8 @@ QUICK = Scale(
     most_rows=300,
     most_cases=2,
 )
-# One width, batch and pair of learning rates for every algorithm. CQL-FL and DRPO score 3 actions of each source
-# instead of 10: with 10, one of their runs costs four to five of FOVA's.
+# The same width, batch size and learning rates for every algorithm. CQL-FL and DRPO score 3 actions of each source
+# instead of 10. With 10, one of their runs takes as long as four to five runs of FOVA.
 SMALL = Scale(
     "small",
     seeds=3,
@@ -53,12 +54,13 @@ CQL = Variant("cql-fl", "cql-fl", paper="cql-fl")
 TD3BC = Variant("fed-td3bc", "fed-td3bc", paper="fed-td3bc")
 
 OURS = (RECOMMENDED, PRINTED)
-FOVA_AND_TWO = (*OURS, FEDORA, DRPO)  # the two that the paper's figures compare with
+FOVA_AND_TWO = (*OURS, FEDORA, DRPO)  # the paper's figures compare FOVA with these two
 ALL = (*FOVA_AND_TWO, CQL, TD3BC)
 
 LOCOMOTION = ("halfcheetah", "hopper", "walker2d", "ant")
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
-# The paper names neither the values of its sweeps nor, for these and the data size, the task. Hopper learns early.
+# The paper does not state the values of its sweeps. It also does not state the task of the sweeps and of the
+# data-size figure. Hopper is used because it learns early.
 SWEPT = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 TUNED_ON = ("hopper", ("medium-expert",) * 4)
 
@@ -254,7 +256,7 @@ ENTRIES = (
         tuple(Case(task, task, ("random",) * 4, 5_000) for task in ("pen", "door", "hammer", "relocate")),
         (
             TD3BC,
-            replace(CQL, settings={"samples": 10}),  # what is timed is what was published, at every scale
+            replace(CQL, settings={"samples": 10}),  # timed as published, at every scale
             FEDORA,
             replace(DRPO, settings={"samples": 10}),
             Variant("fova without vote", "fova", "equations", {"vote": False}, paper="fova-without-vote"),

@@ -1,11 +1,11 @@
-"""Tables and pictures in documents that are made from result files: `make results-tables` writes them anew.
+"""Tables and pictures in documents that are made from result files. `make results-tables` updates them.
 
-A document holds a table between two comments, of which the first names the result file and the table in it:
+A document holds a table between two comments. The first comment names the result file and its table:
 
     <!-- results/mixed-curves.json: summary -->
     <!-- end of results -->
 
-`curves` in place of a table's name stands for the learning curves, a picture in docs/images.
+The name `curves` stands for the learning curves, a picture in docs/images.
 """
 
 import os
@@ -31,7 +31,7 @@ def documents(root: Path) -> list[Path]:
 
 
 def renewed(text: str, root: Path, folder: Path) -> str:
-    """The document in `folder` with every marked table made from its result file, every picture linked."""
+    """The text of a document in `folder`, with all marked tables and links to pictures updated."""
 
     def made(found: re.Match[str]) -> str:
         results = Results.load(root / found["file"])
@@ -46,7 +46,7 @@ def renewed(text: str, root: Path, folder: Path) -> str:
 
 
 def pictures(text: str, root: Path) -> dict[Path, str]:
-    """The pictures that a document marks: where each belongs, and what it must hold."""
+    """The pictures that a document marks: path -> content."""
     files = dict.fromkeys(found["file"] for found in MARKED.finditer(text) if found["table"] == "curves")
     return {_picture(file, root): curves(Results.load(root / file)) + "\n" for file in files}
 

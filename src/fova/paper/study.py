@@ -1,8 +1,8 @@
-"""Our own study of clients of mixed quality, beyond the paper's figures: is FOVA the best, and why. Data only.
+"""Our own study of clients of mixed quality: whether FOVA is best, and why. It goes beyond the paper. Data only.
 
 Every algorithm gets the same networks, minibatches, learning rates and gradient steps. The baselines of the main
-entry have LayerNorm in their critics, as FOVA has: they were published without, and need it on data this small. As
-published they stand in an entry of their own.
+entry have LayerNorm in their critics, as FOVA does. They were published without it, but need it on datasets of this
+size. A separate entry runs them as published.
 """
 
 from dataclasses import replace
@@ -18,10 +18,10 @@ SMALL = Scale(
     settings={"hidden": (128, 128), "batch_size": 128, "actor_lr": 3e-4, "critic_lr": 3e-4, "samples": 3},
 )
 SCALES = {scale.name: scale for scale in (QUICK, SMALL)}
-# Walker2d stands up late: even cloning four experts falls over for the first 5,000 steps.
+# Walker2d learns late: even behaviour cloning of four experts falls during the first 5,000 steps.
 LONGER = {"quick": QUICK, "small": replace(SMALL, run={**SMALL.run, "rounds": 100})}
 
-# The paper's width and learning rates, for as many steps as its authors took; minibatches of 64 to fit a CPU.
+# The paper's width, learning rates and number of steps. Minibatches have 64 transitions to fit a CPU.
 PAPER_WIDTH = {
     "quick": QUICK,
     "full": Scale(
@@ -58,10 +58,10 @@ def _mixtures(*tasks: str) -> tuple[Case, ...]:
 
 
 MIXED = _mixtures("hopper", "halfcheetah")
-# Each client knows one half of the way, and only the near half is ever paid.
+# Each client's data covers one half of the way to the goal. Only the near half has rewards.
 COMPLEMENTARY = Case("maze2d-umaze near + far", "maze2d-umaze", ("near", "near", "far", "far"), 5_000)
 
-# What separates the printed method from the recommended one, and what they share, taken away one at a time.
+# Ablation: each difference between the printed and the recommended method, and each common part, removed in turn.
 CHANGES = (
     RECOMMENDED,
     Variant("without data-action weight", "fova", settings={"weigh": "global"}),
@@ -76,7 +76,7 @@ CHANGES = (
     Variant("fova (released)", "fova", preset="released"),
 )
 
-# How to listen to clients of which each knows a part.
+# Ways to weight clients whose data covers different parts of the task.
 LISTENING = (
     RECOMMENDED,
     Variant("all alike", "fova", settings={"server_weights": "plain"}),
@@ -85,14 +85,14 @@ LISTENING = (
     Variant("fova, local only", "fova", mode="local"),
 )
 
-# Nobody is better than anybody else: what is made for mixed quality must cost nothing here.
+# All clients have the same quality. Methods for mixed quality should lose nothing here.
 UNIFORM = tuple(
     Case(f"{task} {quality}", task, (quality,) * 4, 5_000)
     for task, quality in (("hopper", "medium"), ("hopper", "expert"), ("halfcheetah", "expert"))
 )
 
 
-# Rewards in other units: what is automatic must not care.
+# Rewards in other units: the automatic strengths must not depend on them.
 def _units(task: str) -> tuple[Case, ...]:
     clients = ("expert", "expert", "random", "random")
     return tuple(
@@ -102,7 +102,7 @@ def _units(task: str) -> tuple[Case, ...]:
 
 
 def _fixed(alpha: float, lam: float, beta: float) -> tuple[Variant, ...]:
-    """Fixed strengths: the printed ones, and those given."""
+    """Variants with fixed strengths: the printed values, and the given values."""
     return (
         Variant("fixed as printed", "fova", settings={"alpha": 5.0, "lam": 5.0, "beta": 5.0}),
         Variant("fixed, fitted to x 1", "fova", settings={"alpha": alpha, "lam": lam, "beta": beta}),
@@ -157,7 +157,7 @@ ENTRIES = (
         "reward-units",
         "Automatic strengths against fixed ones, with rewards in three units",
         _units("maze2d-umaze"),
-        (RECOMMENDED, *_fixed(0.3, 59.0, 0.18)),  # automatic: a step of an expert is worth 0.59
+        (RECOMMENDED, *_fixed(0.3, 59.0, 0.18)),  # what the automatic rule gives: an expert's step is worth 0.59
         SCALES,
         axis="rewards times",
     ),
@@ -165,7 +165,7 @@ ENTRIES = (
         "reward-units-hopper",
         "The same on Hopper",
         _units("hopper"),
-        (RECOMMENDED, *_fixed(1.5, 300.0, 0.9)),  # a step is worth 3.0
+        (RECOMMENDED, *_fixed(1.5, 300.0, 0.9)),  # the same rule: a step is worth 3.0
         SCALES,
         axis="rewards times",
     ),

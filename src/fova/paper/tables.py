@@ -1,7 +1,7 @@
-"""What an experiment found as tables, beside the figures that the paper prints.
+"""Tables of an experiment's results, beside the numbers that the paper prints.
 
-Every figure of ours stands with its interval over seeds, every table with its scale. Whether the paper is right is
-read from the order of the algorithms, not from the figures: data, simulator and scale are not the paper's.
+Each of our numbers has an interval over seeds, and each table states its scale. Agreement with the paper is judged
+by the order of the algorithms and not by the numbers, because data, simulator and scale differ from the paper's.
 """
 
 import json
@@ -36,13 +36,13 @@ ORDER = "order as the paper's"
 
 @cache
 def paper_figures() -> dict[str, Any]:
-    """The paper's printed figures: table -> row -> column."""
+    """The numbers that the paper prints: table -> row -> column."""
     text = resources.files("fova.reports").joinpath("paper_figures.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 
 def tables(results: Results) -> dict[str, Sheet]:
-    """Every table that a result file gives, by name; `main` is what the experiment is about."""
+    """All tables of a result file, by name. `main` is the table of the experiment's own measure."""
     made = {"main": MAIN[results.measured](results)}
     if len(results.cases()) > 1 and results.axis is None and _scored(results) and _complete(results):
         made["summary"] = summary(results)
@@ -63,7 +63,7 @@ def table(results: Results, name: str) -> Sheet:
 
 
 def returns(results: Results) -> Sheet:
-    """The server's final policy, cases down and variants across, the paper's figure and order beside it."""
+    """The return of the server's final policy: cases in rows, variants in columns, with the paper's numbers."""
     printed = paper_figures().get(results.name, {})
     in_scores = _scored(results) and not printed
     variants, orders = results.variants(), _orders(results, printed)
@@ -93,7 +93,7 @@ def _final(in_scores: bool) -> Callable[[RunResult], float]:
 
 
 def _behaviour(results: Results, case: str, in_scores: bool) -> str:
-    """The mean return in the clients' data: the line to beat."""
+    """The mean return in the clients' data, as the baseline."""
     runs = results.of(case=case)
     values = [run.behaviour_return() for run in runs]
     if in_scores:
@@ -108,9 +108,9 @@ def _behaviour(results: Results, case: str, in_scores: bool) -> str:
 
 
 def _orders(results: Results, printed: dict[str, Any]) -> dict[str, list[str]]:
-    """Sets of variants of which each stands for another column of the paper's table.
+    """Sets of variants in which each variant matches a different column of the paper's table.
 
-    Where several of ours answer the same column, there is one set for each.
+    If several of our variants match the same column, there is one set for each of them.
     """
     columns = {v: paper[1] for v in results.variants() if (paper := results.of(variant=v)[0].paper) and printed}
     doubles = [v for v in columns if list(columns.values()).count(columns[v]) > 1]
@@ -123,7 +123,7 @@ def _orders(results: Results, printed: dict[str, Any]) -> dict[str, list[str]]:
 def _agreement(
     results: Results, printed: dict[str, Any], case: str, order: Sequence[str], found: dict[str, Interval | None]
 ) -> str:
-    """How many pairs of algorithms stand in the same order as in the paper, and whether the winner is the same."""
+    """The number of pairs of algorithms in the same order as in the paper, and whether the winner is the same."""
     paper = {v: figure for v in order if (figure := _printed(results, printed, case, v)) is not None and found[v]}
     return _same_order(paper, {variant: _value(found[variant]) for variant in paper})
 
@@ -151,7 +151,7 @@ def _printed(results: Results, printed: dict[str, Any], case: str, variant: str)
 
 
 def summary(results: Results) -> Sheet:
-    """Aggregates of the normalised scores over all cases, and how likely each variant is beaten by the best."""
+    """Aggregates of the normalised scores over all cases, and the probability that the best variant is better."""
     scores = _complete(results)
     best = max(scores, key=lambda variant: estimate(scores[variant], interquartile_mean).value)
     rows = []
@@ -171,12 +171,12 @@ def summary(results: Results) -> Sheet:
 
 
 def _complete(results: Results) -> dict[str, np.ndarray]:
-    """By variant, the scores of those that were run on every case equally often."""
+    """The scores [runs, cases] of every variant that has the same number of runs on every case."""
     return {variant: matrix for variant in results.variants() if (matrix := _matrix(results, variant)) is not None}
 
 
 def _matrix(results: Results, variant: str) -> np.ndarray | None:
-    """[runs, cases]; None where a variant was not run on every case or not equally often."""
+    """The scores [runs, cases], or None if the variant does not have the same number of runs on every case."""
     columns = [[_final(True)(run) for run in results.of(case=case, variant=variant)] for case in results.cases()]
     runs = {len(column) for column in columns}
     return np.array(columns).T if len(runs) == 1 and runs != {0} else None
@@ -186,7 +186,7 @@ def _matrix(results: Results, variant: str) -> np.ndarray | None:
 
 
 def server_and_clients(results: Results) -> Sheet:
-    """How much better the server's policy is than the mean of its clients' own."""
+    """The server's return, and its difference from the mean return of the clients' own policies."""
 
     def at_the_end(run: RunResult) -> float:
         return metrics.server_minus_mean_client(_ended(run))
@@ -203,7 +203,7 @@ def server_and_clients(results: Results) -> Sheet:
 
 
 def every_client(results: Results) -> Sheet:
-    """The final return of the server's and of every client's own policy, clients of the same data together."""
+    """The final returns of the server's policy and of the clients' own policies, averaged over equal data."""
     kinds = list(dict.fromkeys(client["data"] for run in results.runs for client in run.clients.values()))
 
     def of_kind(kind: str) -> Callable[[RunResult], float]:
@@ -221,7 +221,7 @@ def every_client(results: Results) -> Sheet:
 
 
 def continual(results: Results) -> Sheet:
-    """PER and BWT: how well the policy does after all data, and what it lost of what it once could."""
+    """PER and BWT: the average performance after all data, and the change on earlier data (backward transfer)."""
     printed = paper_figures()["continual"] if results.name == "continual" else {}
     named = {"per": metrics.average_performance, "bwt": metrics.backward_transfer}
     rows = []
@@ -252,7 +252,7 @@ def continual(results: Results) -> Sheet:
 
 
 def returns_after_each_turn(run: RunResult) -> list[float]:
-    """The server's return when each source of the data sequence had had its rounds."""
+    """The server's return after the rounds of each source of the data sequence."""
     turns, rounds = len(run.run["data_sequence"]), run.run["rounds"]
     played = {evaluation.round: evaluation.server.mean_return for evaluation in run.evaluations}
     return [played[math.ceil((turn + 1) * rounds / turns)] for turn in range(turns)]
@@ -293,7 +293,7 @@ def cost(results: Results) -> Sheet:
 
 
 def distance(results: Results) -> Sheet:
-    """How far each client's policy is from the global one it had received, at the end of training."""
+    """The distance between each client's policy and the global policy that it received, at the end of training."""
     clients = list(dict.fromkeys(name for run in results.runs for name in run.clients))
 
     def of_client(client: str) -> Callable[[RunResult], float]:
@@ -317,7 +317,7 @@ MAIN: dict[str, Callable[[Results], Sheet]] = {
 def _measures(
     results: Results, measures: dict[str, Callable[[RunResult], float]], caption: str, digits: int = 1
 ) -> Sheet:
-    """Several figures of each case and variant."""
+    """A table of several measures, with one row per case and variant."""
     rows = []
     for case in results.cases():
         for variant in results.variants():

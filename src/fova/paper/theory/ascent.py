@@ -1,8 +1,8 @@
-"""The policies that the improvement proofs start from: maximisers of a penalised return.
+"""The policies that the improvement proofs assume: maximisers of a penalised return.
 
-The proofs take pibar*_k and pi_k to maximise J(M, pi) - alpha nu(pi)/(1 - gamma) minus a KL term. The algorithm's
-own updates do not (that is one of the checks), so these are found by mirror ascent on the exact gradient. Ascent
-never goes down, and going up from the right place is all that the proofs use of optimality.
+The proofs assume that pibar*_k and pi_k maximise J(M, pi) - alpha nu(pi)/(1 - gamma) minus a KL term. The updates
+of the algorithm do not (one of the checks shows this). Here the maximisers are found by mirror ascent on the exact
+gradient. The objective never decreases. The proofs need only this: the result is at least as good as the start.
 """
 
 from collections.abc import Callable
@@ -20,26 +20,26 @@ def nu(model: MDP, policy: Array, behaviour: Array) -> float:
 
 
 def conservative_return(model: MDP, policy: Array, behaviour: Array, alpha: float) -> float:
-    """J(M, pi) - alpha nu(pi) / (1 - gamma): what conservative evaluation of pi itself reports."""
+    """J(M, pi) - alpha nu(pi) / (1 - gamma): the return that conservative evaluation of pi gives."""
     return float(model.start @ vcql_values(model, policy, behaviour, alpha))
 
 
 def server_objective(
     model: MDP, policy: Array, behaviour: Array, state_law: Array, alpha: float, beta: float
 ) -> float:
-    """J - alpha nu/(1-gamma) - beta KL(pi, behaviour): what pibar*_k is said to maximise."""
+    """J - alpha nu/(1-gamma) - beta KL(pi, behaviour): the objective that the proofs assume for pibar*_k."""
     return conservative_return(model, policy, behaviour, alpha) - beta * float(state_law @ kl(policy, behaviour))
 
 
 def local_objective(
     model: MDP, policy: Array, target: Array, behaviour: Array, state_law: Array, alpha: float, lam: float
 ) -> float:
-    """Eq. app:awr: J - alpha nu/(1-gamma) - lam KL(pibar*_k, pi): what pi_k is said to maximise."""
+    """Eq. app:awr: J - alpha nu/(1-gamma) - lam KL(pibar*_k, pi): the objective that the proofs assume for pi_k."""
     return conservative_return(model, policy, behaviour, alpha) - lam * float(state_law @ kl(target, policy))
 
 
 def server_maximiser(model: MDP, behaviour: Array, state_law: Array, alpha: float, beta: float) -> Array:
-    """Ascend from the behaviour policy, so the result is at least as good as it."""
+    """A maximiser of `server_objective`. It ascends from the behaviour policy, so it is at least as good."""
     law = state_law[:, None]
     return _ascend(
         behaviour,
@@ -54,7 +54,7 @@ def server_maximiser(model: MDP, behaviour: Array, state_law: Array, alpha: floa
 def local_maximiser(
     model: MDP, target: Array, behaviour: Array, state_law: Array, alpha: float, lam: float
 ) -> Array:
-    """Ascend from pibar*_k, so the result is at least as good as it."""
+    """A maximiser of `local_objective`. It ascends from pibar*_k (`target`), so it is at least as good."""
     law = state_law[:, None]
     return _ascend(
         target,
@@ -65,7 +65,7 @@ def local_maximiser(
 
 
 def _return_gradient(model: MDP, policy: Array, behaviour: Array, alpha: float) -> Array:
-    """d/dpi(a|s) of the conservative return: visitation times the penalised action value."""
+    """d/dpi(a|s) of the conservative return: the visitation times the penalised action value."""
     penalised = backup(model, vcql_values(model, policy, behaviour, alpha)) - 2.0 * alpha * policy / behaviour
     return visitation(model, policy)[:, None] * model.horizon * penalised
 
@@ -77,7 +77,7 @@ def _ascend(
     scale: Callable[[Array], Array],
     steps: int = 150,
 ) -> Array:
-    """Multiplicative steps along gradient / scale, halved until they climb; ends when none does."""
+    """Mirror ascent along gradient / scale. Steps are halved until the objective increases. Ends if none does."""
     policy, reached, rate = start, objective(start), 1.0
     for _ in range(steps):
         direction = gradient(policy) / scale(policy)

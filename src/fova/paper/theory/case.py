@@ -1,7 +1,7 @@
-"""One instance on which every statement of the paper can be computed: a world, its clients and their policies.
+"""One instance on which every statement of the paper can be computed: a true MDP, its clients and their policies.
 
-A counter-example is a `Case` built by hand; the runner draws the others at random. A check reads a case and never
-draws anything itself, so a case that breaks a statement can be kept.
+A counter-example is a `Case` that is built by hand. The runner draws the other cases at random. A check only reads
+a case and uses no randomness, so a case that violates a statement can be kept.
 """
 
 from collections.abc import Sequence
@@ -24,24 +24,24 @@ from fova.paper.theory.tabular_fova import (
     vcql_with_moving_vote,
 )
 
-SWEEPS = 700  # 0.95^700 is 3e-16: a contraction has come to rest
+SWEEPS = 700  # 0.95^700 is 3e-16: a contraction has converged
 
 
 @dataclass(frozen=True)
 class Case:
-    """A federation in a finite world, between round t and round t + 1."""
+    """A federation in a finite MDP, between round t and round t + 1."""
 
-    mdp: MDP  # M, the truth
+    mdp: MDP  # M, the true MDP
     clients: tuple[Client, ...]  # their empirical MDPs and behaviour policies
     server: Array  # [S, A] pibar^t
-    policies: tuple[Array, ...]  # K times [S, A]: pi_k, any policies
+    policies: tuple[Array, ...]  # K arrays [S, A]: pi_k, arbitrary policies
     alpha: float
     lam: float
     beta: float
 
     @property
     def client(self) -> Client:
-        """The client that statements about a single one speak of."""
+        """The first client, which is used for statements about a single client."""
         return self.clients[0]
 
     @property
@@ -59,12 +59,12 @@ class Case:
 
     @cached_property
     def candidates(self) -> tuple[Array, Array, Array]:
-        """What the first client's vote chooses from: local, behaviour and server policy."""
+        """The candidates of the first client's vote: local, behaviour and server policy."""
         return self.policy, self.client.behaviour, self.server
 
     @cached_property
     def moving_q(self) -> Array:
-        """Q after many steps in the true world, the vote taken afresh before each."""
+        """Q after many steps in the true MDP, with a new vote before each step."""
         return vcql_with_moving_vote(self.mdp, self.candidates, self.client.behaviour, self.alpha, SWEEPS)
 
     @cached_property
@@ -74,7 +74,7 @@ class Case:
 
     @cached_property
     def voted(self) -> Array:
-        """A vote of the first client that agrees with its own values (a mixture where the hard vote would flip)."""
+        """A vote of the first client that its own values confirm (a mixture if the hard vote would alternate)."""
         return relaxed_vote(self.model, self.candidates, self.client.behaviour, self.alpha)
 
     @cached_property
@@ -87,34 +87,34 @@ class Case:
         """V_hat of that vote."""
         return expectation(self.voted, self.q)
 
-    # The pair (pibar*_k, pi_k) in the three senses the paper uses it.
+    # The pair (pibar*_k, pi_k) in the three meanings that the paper uses.
 
     @cached_property
     def printed_pair(self) -> tuple[Array, Array]:
-        """Both equations to the letter: the weight is the same for every action of a state."""
+        """Both equations exactly as printed: the weight is the same for every action of a state."""
         weights = awr_weights_as_printed(self.q, self.values, self.server, self.beta)
         behaviour = self.client.behaviour
         return awr_target(behaviour, weights), awr_policy(self.q, behaviour, weights, self.lam)
 
     @cached_property
     def by_action_pair(self) -> tuple[Array, Array]:
-        """The weight of advantage-weighted regression, which tells actions apart."""
+        """The pair with the weight of advantage-weighted regression, which differs between actions."""
         return self.by_action(self.lam, self.beta)
 
     def by_action(self, lam: float, beta: float) -> tuple[Array, Array]:
-        # A factor common to all actions of a state cancels in the target; taking the best Q keeps exp in range.
+        # A common factor of all actions in a state cancels in the target. Subtracting max Q keeps exp in range.
         weights = awr_weights_by_action(self.q, self.q.max(1), beta)
         target = awr_target(self.client.behaviour, weights)
         return target, awr_policy(self.q, target, np.ones_like(target), lam)
 
     @cached_property
     def exact_pair(self) -> tuple[Array, Array]:
-        """Maximisers of the two penalised returns that the proofs treat as the algorithm's problems."""
+        """Maximisers of the two penalised returns. The proofs assume that the algorithm maximises these returns."""
         return exact_pair(self, self.client, self.model)
 
     @cached_property
     def exact_pairs(self) -> tuple[tuple[Array, Array], ...]:
-        """The same for every client, in its own empirical MDP with its own start distribution."""
+        """The same pair for every client, in its own empirical MDP with its own start distribution."""
         return tuple(exact_pair(self, client, client.model) for client in self.clients)
 
 
@@ -125,7 +125,7 @@ def exact_pair(case: Case, client: Client, model: MDP) -> tuple[Array, Array]:
 
 
 def client_of(model: MDP, counts: Sequence[Sequence[int]]) -> Client:
-    """A client whose empirical MDP is given and whose behaviour policy is the frequencies of the counts."""
+    """A client with a given empirical MDP. Its behaviour policy is the relative frequencies of the counts."""
     pairs = np.array(counts)
     return Client(model, empirical_behaviour(pairs), pairs)
 
@@ -137,10 +137,10 @@ def always(*actions: int, out_of: int = 2) -> Array:
 
 @dataclass(frozen=True)
 class Concentration:
-    """The smallest constants with which a dataset satisfies the paper's assumption.
+    """The smallest constants for which a dataset satisfies the paper's assumption.
 
-    With them the event "with probability at least 1 - delta" has happened, so a statement that holds with high
-    probability must hold outright. They are the hardest test the assumption allows.
+    With these constants the event "with probability at least 1 - delta" has occurred. A statement that holds with
+    high probability must therefore hold here with certainty. This is the hardest test that the assumption allows.
     """
 
     reward: float  # C_r: max sqrt(N) |r_hat - r|
@@ -166,10 +166,10 @@ def random_case(
     clients: int | None = None,
     discount: float | None = None,
 ) -> Case:
-    """A Garnet world with sampled datasets. What is not given is drawn: 2-5 states, 2-3 actions, 1-3 clients.
+    """A Garnet MDP with sampled datasets. Sizes that are not given are drawn: 2-5 states, 2-3 actions, 1-3 clients.
 
-    The first client lives in the world itself. In half of the cases the others live in worlds of their own, some
-    way off; otherwise all live in the same one and differ in data and behaviour alone.
+    The first client's data comes from the true MDP. In half of the cases the other clients have different MDPs, at
+    a random distance from it. In the other half all clients share one MDP and differ only in data and behaviour.
     """
     states = states or int(rng.integers(2, 6))
     actions = actions or int(rng.integers(2, 4))

@@ -1,8 +1,8 @@
-"""Does conservative evaluation underestimate? The paper's "Theoretical Analysis on Conservatism".
+"""Checks whether conservative evaluation underestimates: the paper's "Theoretical Analysis on Conservatism".
 
 Notation of the checks: `vote` is a policy v, D(s) = sum_a v (v / behaviour - 1), and V_hat solves
-V_hat = r^v + gamma P^v V_hat - alpha D. "Held fixed" means that v is one policy throughout, which is what the
-printed proof treats; Algorithm 1 takes the vote afresh at every step.
+V_hat = r^v + gamma P^v V_hat - alpha D. "Held fixed" means that v is the same policy in all steps, as in the
+printed proof. Algorithm 1 takes a new vote at every step.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ from fova.paper.theory.tabular_fova import relaxed_vote, vcql_action_values, vcq
 
 
 def divergence_is_positive(case: Case) -> Sides:
-    """Cauchy-Schwarz makes "zero only if equal" a number: D >= (sum |v - behaviour|)^2 = 4 TV^2."""
+    """D >= (sum |v - behaviour|)^2 = 4 TV^2 by Cauchy-Schwarz. This quantifies "zero only if equal"."""
     distance = total_variation(case.policy, case.client.behaviour)
     return worst(4.0 * distance**2, chi_square(case.policy, case.client.behaviour))
 
@@ -58,7 +58,7 @@ def moving_vote_underestimates(case: Case) -> Sides:
 
 
 def moving_vote_is_bounded(case: Case) -> Sides:
-    """A step adds at most alpha to an action: alpha/(1-gamma) in all over the best switching policy."""
+    """voted value <= best switching value + alpha/(1-gamma): a step adds at most alpha to an action value."""
     q = case.moving_q
     switching = _switching_mdp(case.mdp, case.candidates)
     best = state_values(switching, optimal_policy(switching))
@@ -66,7 +66,7 @@ def moving_vote_is_bounded(case: Case) -> Sides:
 
 
 def _switching_mdp(mdp: MDP, candidates: tuple[Array, ...]) -> MDP:
-    """The world whose action in a state is the choice of a candidate to follow there."""
+    """The MDP whose action in a state is the candidate policy to follow there."""
     stacked = np.stack(candidates)
     return MDP(
         transition=np.einsum("csa,sat->sct", stacked, mdp.transition),
@@ -78,13 +78,13 @@ def _switching_mdp(mdp: MDP, candidates: tuple[Array, ...]) -> MDP:
 
 
 def mixed_vote_agrees_with_itself(case: Case) -> Sides:
-    """No candidate has a larger expected Q_hat than the mixture that made Q_hat."""
+    """No candidate has a larger expected Q_hat than the mixture that Q_hat evaluates."""
     scores = np.einsum("csa,sa->cs", np.stack(case.candidates), case.q)
     return worst(scores, case.values[None])
 
 
 def mixed_vote_is_sandwiched(case: Case) -> Sides:
-    """V^behaviour <= V_hat <= V^vote: the behaviour policy is a candidate, and its own penalty averages to zero."""
+    """V^behaviour <= V_hat <= V^vote, because behaviour is a candidate and the mean of its own penalty is zero."""
     behaviour = case.client.behaviour
     voted = relaxed_vote(case.mdp, case.candidates, behaviour, case.alpha)
     conservative = vcql_values(case.mdp, voted, behaviour, case.alpha)
@@ -97,7 +97,7 @@ def mixed_vote_is_sandwiched(case: Case) -> Sides:
 
 
 def _exact_q(case: Case) -> tuple[Array, Array]:
-    """A self-consistent vote in the true world and its Q_hat."""
+    """A self-consistent vote in the true MDP and its Q_hat."""
     behaviour = case.client.behaviour
     voted = relaxed_vote(case.mdp, case.candidates, behaviour, case.alpha)
     return voted, vcql_action_values(case.mdp, voted, behaviour, case.alpha)
@@ -120,7 +120,7 @@ def every_candidate_is_below_the_vote(case: Case) -> Sides:
 
 
 def _overestimation_rate(mdp: MDP, followed: Array, penalised: Array, behaviour: Array) -> float:
-    """How fast V_hat - V grows with alpha somewhere, if one policy is followed and another one penalised."""
+    """The largest slope of V_hat - V in alpha over all states, if one policy is followed and another penalised."""
     slope = -resolvent(mdp, followed) @ expectation(followed, penalised / behaviour - 1.0)
     return float(slope.max())
 
@@ -167,7 +167,7 @@ def bellman_gap_in_l1(case: Case) -> Sides:
 
 
 def underestimates_with_sampling_error(case: Case) -> Sides:
-    """To the letter: true resolvent, and the root of the size of the whole dataset."""
+    """The bound exactly as printed: the true resolvent, and the square root of the size of the whole dataset."""
     conservative = vcql_values(case.model, case.policy, case.client.behaviour, case.alpha)
     error = _gap_bound(case, case.concentration.transition) * np.sqrt(case.client.counts)
     error = error.max() / np.sqrt(case.client.counts.sum())
@@ -200,13 +200,13 @@ def corrected_alpha_limit_suffices(case: Case) -> Sides:
 
 def _overestimation_at(case: Case, alpha: float) -> Sides:
     if np.isinf(alpha):
-        return Sides(0.0, 0.0, trivial=0.0)  # no alpha is large enough: nothing is claimed
+        return Sides(0.0, 0.0, trivial=0.0)  # no alpha is large enough, so nothing is claimed
     conservative = vcql_values(case.model, case.policy, case.client.behaviour, alpha)
     return worst(conservative, state_values(case.mdp, case.policy))
 
 
 def _expected_error(case: Case) -> Array:
-    """What the data can be wrong about the voted action in one step, on average [S]."""
+    """The mean error bound of the data for the voted action in one step [S]."""
     constants = case.concentration
     constant = constants.reward + case.mdp.discount * case.mdp.largest_return * constants.transition
     return expectation(case.policy, constant / np.sqrt(case.client.counts))
@@ -221,7 +221,7 @@ def underestimates_with_the_empirical_resolvent(case: Case) -> Sides:
 
 
 def alpha_limit_is_finite(case: Case) -> Sides:
-    """The vote may agree with behaviour in a state; then D = 0 there and 1/D is infinite."""
+    """The vote may equal behaviour in a state. Then D = 0 there and 1/D is infinite."""
     return Sides(1e-6, float(chi_square(case.voted, case.client.behaviour).min()))
 
 
@@ -233,7 +233,7 @@ def _bandit(rewards: tuple[float, float], discount: float) -> MDP:
 
 
 def flip_flop(reward: float = 0.0) -> Case:
-    """One state, two equal actions. The vote penalises whichever it chose and so chooses the other one next."""
+    """One state, two equal actions. The vote penalises its last choice, so it chooses the other action next."""
     mdp = _bandit((reward, reward), discount=0.5)
     return Case(mdp, (client_of(mdp, [[1, 1]]),), always(1), (always(0),), alpha=1.0, lam=1.0, beta=1.0)
 
@@ -243,19 +243,19 @@ def flip_flop_of_the_largest_reward() -> Case:
 
 
 def raised_runner_up() -> Case:
-    """One state; the vote takes the better action for good, and the other one gains alpha."""
+    """One state. The vote always takes the better action, and the other action gains alpha."""
     mdp = _bandit((1.0, 0.0), discount=0.25)
     return Case(mdp, (client_of(mdp, [[1, 1]]),), always(0), (always(0),), alpha=0.25, lam=1.0, beta=1.0)
 
 
 def vote_for_behaviour() -> Case:
-    """One state; the data always took the better action, or nearly."""
+    """One state. The better action was taken in 99 of 100 transitions of the data."""
     mdp = _bandit((1.0, 0.0), discount=0.5)
     return Case(mdp, (client_of(mdp, [[99, 1]]),), always(1), (always(1),), alpha=1.0, lam=1.0, beta=1.0)
 
 
 def flip_flop_beside_a_rest() -> Case:
-    """Two states: a flip-flop worth alpha/(1-gamma) and a state worth nothing. One pair mistakes its way."""
+    """Two states: a flip-flop of value alpha/(1-gamma) and a state of value 0. One pair's estimate is wrong."""
     transition = np.zeros((2, 2, 2))
     transition[0, :, 0] = transition[1, :, 1] = 1.0
     mdp = MDP(transition, np.zeros((2, 2)), np.array([0.5, 0.5]), discount=0.5)
@@ -267,7 +267,7 @@ def flip_flop_beside_a_rest() -> Case:
 
 
 def spread_error() -> Case:
-    """Four states, one action; the transition error is spread evenly, so that no single entry shows it."""
+    """Four states, one action. The transition error is spread over all entries, so each single entry is small."""
     transition = np.zeros((4, 1, 4))
     transition[0, 0] = 0.25
     transition[range(1, 4), 0, range(1, 4)] = 1.0
@@ -282,7 +282,7 @@ def spread_error() -> Case:
 
 
 def lucky_rare_action() -> Case:
-    """One state; the vote takes an action that was tried once in a hundred and paid 1 though it is worth 0."""
+    """One state. The vote takes an action that was tried once in 100 transitions. It gave 1, but its mean is 0."""
     mdp, model = _bandit((0.0, 0.0), discount=0.5), _bandit((1.0, 0.0), discount=0.5)
     return Case(mdp, (client_of(model, [[1, 99]]),), always(0), (always(0),), alpha=0.001, lam=1.0, beta=1.0)
 

@@ -1,7 +1,7 @@
-"""Does the loop come to rest, and where? The supplement's "Convergence of FOVA" on the tabular federation.
+"""Checks whether and where the loop converges: the supplement's "Convergence of FOVA" on the tabular federation.
 
-Compactness itself is not a computation; what the lemmas rest on is (convexity, a lower limit for probabilities,
-Lipschitz constants, jumps), and so is what the loop does.
+Compactness itself cannot be computed. The assumptions of the lemmas can: convexity, a lower limit for
+probabilities, Lipschitz constants and jumps. The behaviour of the loop can be computed too.
 """
 
 from dataclasses import replace
@@ -31,30 +31,30 @@ NUDGE = 1e-9
 
 
 def _floor(case: Case) -> float:
-    """A lower limit zeta for probabilities, half of the largest that leaves the set non-empty."""
+    """A lower limit zeta for probabilities: half of the largest value for which the set is not empty."""
     return 0.5 / case.mdp.actions
 
 
 def into_the_set(policy: Array, floor: float) -> Array:
-    """Mix with the uniform policy: every probability is at least `floor` and rows still sum to one."""
+    """The policy mixed with the uniform policy. Every probability is at least `floor`, and rows sum to one."""
     return (1.0 - floor * policy.shape[1]) * policy + floor
 
 
 def set_is_convex(case: Case) -> Sides:
-    """A mean of feasible policies is feasible: aggregation stays in the set."""
+    """The mean of feasible policies is feasible, so aggregation stays in the set."""
     floor = _floor(case)
     mean = aggregate([into_the_set(policy, floor) for policy in (*case.policies, case.server)])
     return Sides(floor, float(mean.min()))
 
 
 def set_is_not_empty(case: Case) -> Sides:
-    """The uniform policy is in it for the largest zeta allowed, 1/|A|."""
+    """The uniform policy is in the set for the largest allowed zeta, 1/|A|."""
     actions = case.mdp.actions
     return Sides(1.0 / actions, float(np.full((1, actions), 1.0 / actions).min()))
 
 
 def update_stays_in_the_set(case: Case) -> Sides:
-    """One round of FOVA from policies in the set, weight by action: is every probability still above the limit?"""
+    """After one round of FOVA from policies in the set (weight by action), every probability is above the limit."""
     floor = _floor(case)
     inside = [into_the_set(policy, floor) for policy in case.policies]
     start = replace(case, policies=tuple(inside), server=into_the_set(case.server, floor))
@@ -110,7 +110,7 @@ def derived_values_are_lipschitz(case: Case) -> Sides:
 
 
 def cross_value_is_lipschitz(case: Case) -> Sides:
-    """E_pi Q^pi' when both arguments move: from (pi, behaviour) to (server, pi)."""
+    """The change of E_pi Q^pi' if both arguments change: from (pi, behaviour) to (server, pi)."""
     mdp, behaviour = case.mdp, case.client.behaviour
     before = expectation(case.policy, action_values(mdp, behaviour))
     after = expectation(case.server, action_values(mdp, case.policy))
@@ -126,7 +126,7 @@ def _nudged(case: Case) -> tuple[Array, Array]:
 
 
 def level_is_continuous(case: Case) -> Sides:
-    """With every state reachable; the constant is generous, a jump would not pass."""
+    """Continuity of ||H_k||_F if every state is reachable. The constant is large, but a jump would exceed it."""
     models = [client.model for client in case.clients]
     levels = [heterogeneity_level(models, [policy] * len(models), 0) for policy in _nudged(case)]
     rarest = min(visitation(model, case.policy).min() for model in models)
@@ -134,7 +134,7 @@ def level_is_continuous(case: Case) -> Sides:
 
 
 def objective_is_continuous(case: Case) -> Sides:
-    """The local objective with Q_hat from one step after the vote over (pi, behaviour, server)."""
+    """Continuity of the local objective, with Q_hat from one step after the vote over (pi, behaviour, server)."""
     above, below = (_local_objective(case, policy) for policy in _nudged(case))
     scale = case.mdp.horizon + case.lam / np.maximum(case.policy, 1e-3).min()
     return Sides(abs(above - below), 1e3 * NUDGE * float(scale))
@@ -166,7 +166,7 @@ def _returns_of_the_loop(case: Case, rounds: int) -> list[float]:
 
 
 def loop_never_falls(case: Case) -> Sides:
-    """J(pibar^t), the mean over the clients' empirical MDPs, from one round to the next."""
+    """J(pibar^t), the mean over the clients' empirical MDPs, does not fall from one round to the next."""
     return Sides(float(-np.diff(_returns_of_the_loop(case, 20)).min()), 0.0)
 
 
@@ -175,7 +175,7 @@ def loop_comes_to_rest(case: Case) -> Sides:
 
 
 def _highest_return(case: Case) -> float:
-    """J_max: the mean over the clients of what their best reward would earn for ever."""
+    """J_max: the mean over the clients of the return if every step gave the largest reward."""
     return float(np.mean([client.model.reward.max() * client.model.horizon for client in case.clients]))
 
 
@@ -185,14 +185,14 @@ def return_is_bounded(case: Case) -> Sides:
 
 
 def steady_gains_must_end(case: Case) -> Sides:
-    """N eta <= J_max - J(pibar^0) for the first N rounds of the loop, each of which gains at least eta = 0.01."""
+    """N eta <= J_max - J(pibar^0), where each of the first N rounds of the loop gains at least eta = 0.01."""
     returns, eta = _returns_of_the_loop(case, 20), 0.01
     steady = np.append(np.diff(returns) >= eta, False).argmin()
     return Sides(float(steady * eta), _highest_return(case) - returns[0])
 
 
 def large_parameters_come_to_rest(case: Case) -> Sides:
-    """Steps shrink like 1/lambda whether or not the loop rests, so the last one is multiplied by lambda."""
+    """Steps shrink like 1/lambda even if the loop does not converge, so the last step is multiplied by lambda."""
     last = np.diff(_returns_of_the_loop(replace(case, lam=LARGE, beta=LARGE), 100))[-1]
     return Sides(LARGE * abs(float(last)), 1e-4)
 
@@ -206,14 +206,14 @@ def _alone(case: Case, alpha: float) -> Case:
 
 
 def rest_is_optimal(case: Case) -> Sides:
-    """One client, so that the best return is known."""
+    """The loop of one client reaches the best return, which is known for one client."""
     model = case.client.model
     reached = _returns_of_the_loop(_alone(case, case.alpha), 80)[-1]
     return Sides(expected_return(model, optimal_policy(model)) - reached, 1e-6)
 
 
 def rest_is_near_optimal(case: Case) -> Sides:
-    """One client, alpha = 0: the pull to the data costs at most lambda a step."""
+    """One client, alpha = 0: the pull to the data costs at most lambda per step."""
     model = case.client.model
     reached = _returns_of_the_loop(_alone(case, 0.0), 80)[-1]
     bound = case.lam * model.horizon + 1e-6
@@ -224,9 +224,9 @@ def rest_is_near_optimal(case: Case) -> Sides:
 
 
 def tied_vote() -> Case:
-    """One state, three actions worth 1, 0 and 1/2: a nearly sure 1/2 and an even bet on 1 are level.
+    """One state, three actions with rewards 1, 0 and 1/2. Local and server policy both have expected reward 1/2.
 
-    The slightest change of the local policy makes the vote jump from one to the other, and the penalty with it.
+    The smallest change of the local policy makes the vote jump between them, and the penalty jumps too.
     """
     mdp = MDP(np.ones((1, 3, 1)), np.array([[1.0, 0.0, 0.5]]), np.ones(1), discount=0.5)
     client = client_of(mdp, [[1, 4, 1]])
@@ -235,14 +235,14 @@ def tied_vote() -> Case:
 
 
 def endless_dispute() -> Case:
-    """One state, one client. Whatever the vote chose last time is penalised, so the policy swings for ever."""
+    """One state, one client. The last choice of the vote is penalised, so the policy oscillates for ever."""
     mdp = MDP(np.ones((1, 2, 1)), np.array([[0.0, 1.0]]), np.ones(1), discount=0.5)
     even = np.full((1, 2), 0.5)
     return Case(mdp, (client_of(mdp, [[3, 2]]),), even, (even,), alpha=2.0, lam=1.0, beta=0.1)
 
 
 def habit() -> Case:
-    """One state, one client: the pull to even-handed data keeps the loop from taking the better action for good."""
+    """One state, one client. The data has both actions equally often. The pull to it prevents the best policy."""
     mdp = MDP(np.ones((1, 2, 1)), np.array([[1.0, 0.0]]), np.ones(1), discount=0.5)
     client = client_of(mdp, [[1, 1]])
     best = np.array([[0.99, 0.01]])
@@ -250,17 +250,17 @@ def habit() -> Case:
 
 
 def sure_policy() -> Case:
-    """One state, two actions: a policy with a zero in it."""
+    """One state, two actions. The policy gives one action probability zero."""
     return replace(habit(), policies=(np.array([[1.0, 0.0]]),))
 
 
 def lasting_dispute() -> Case:
-    """Two clients of different habits: the server is nobody's data, and the vote swings between them for ever."""
+    """Two clients with different behaviour. The server's policy matches neither. The vote oscillates for ever."""
     return replace(different_habits(), alpha=2.0)
 
 
 def strong_preference() -> Case:
-    """`habit` with weak pulls: all but the better action vanishes."""
+    """`habit` with a weak pull to the data: the probability of the worse action becomes very small."""
     return replace(habit(), lam=0.1, beta=0.1)
 
 

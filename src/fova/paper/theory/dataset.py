@@ -1,7 +1,7 @@
-"""What a client sees of a finite world: counts of a fixed dataset, and the empirical MDP they make.
+"""A client's dataset from a finite MDP, as counts, and the empirical MDP that the counts define.
 
-Sampling error enters the room here and nowhere else. The draws are independent pairs from the discounted
-visitation of a behaviour policy, which is the law the paper's E_{s,a ~ D} stands for.
+Sampling error comes only from this module. The draws are independent pairs from the discounted visitation of a
+behaviour policy, which is the distribution of the paper's E_{s,a ~ D}.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from fova.paper.theory.mdp import MDP, Array, visitation
 class Dataset:
     """Counts of transitions, sums of rewards and counts of first states."""
 
-    transitions: NDArray[np.int64]  # [S, A, S] how often (s, a) led to s'
-    rewards: Array  # [S, A] sum of the rewards seen at (s, a)
-    starts: NDArray[np.int64]  # [S] how often an episode began in s
+    transitions: NDArray[np.int64]  # [S, A, S] number of transitions from (s, a) to s'
+    rewards: Array  # [S, A] sum of the rewards observed at (s, a)
+    starts: NDArray[np.int64]  # [S] number of episodes that started in s
 
     @property
     def pairs(self) -> NDArray[np.int64]:
@@ -36,11 +36,11 @@ def sample_dataset(
     reward_noise: float = 0.0,
     every_pair: bool = False,
 ) -> Dataset:
-    """`size` independent transitions with (s, a) from the behaviour's discounted visitation.
+    """A dataset of `size` independent transitions with (s, a) from the behaviour's discounted visitation.
 
-    A reward is r(s,a) plus or minus `reward_noise` times what is left up to r_max, with even odds: the mean is
-    r(s,a) and the bound holds. `every_pair` adds one draw for each pair that was not met, which is the coverage
-    the paper assumes.
+    A reward is r(s,a) plus or minus `reward_noise` * (r_max - |r(s,a)|), each with probability 1/2. The mean is
+    r(s,a) and the bound holds. `every_pair` adds one draw for each pair that does not occur. This is the coverage
+    that the paper assumes.
     """
     if size < 1:
         raise FovaError(f"A dataset of {size} transitions was asked for; it needs at least one.")
@@ -56,7 +56,7 @@ def sample_dataset(
 
 
 def empirical_mdp(dataset: Dataset, discount: float, reward_bound: float = 1.0) -> MDP:
-    """The world as the dataset's frequencies have it. An unmet pair stays where it is and earns nothing."""
+    """The MDP of the dataset's relative frequencies. A pair without data stays in its state with reward 0."""
     pairs = dataset.pairs
     met = pairs > 0
     divisor = np.where(met, pairs, 1)

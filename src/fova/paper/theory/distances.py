@@ -1,4 +1,4 @@
-"""How far apart two policies are, state by state: arrays [S, A] in, one number per state [S] out."""
+"""Distances between two policies in each state: arrays [S, A] in, one number per state [S] out."""
 
 import numpy as np
 
@@ -11,14 +11,14 @@ def total_variation(first: Array, second: Array) -> Array:
 
 
 def kl(first: Array, second: Array) -> Array:
-    """KL(first || second); infinite where `second` rules out what `first` may do."""
+    """KL(first || second). It is infinite if `first` can take an action with probability 0 in `second`."""
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(first > 0, first * (np.log(first) - np.log(second)), 0.0)
-    return np.maximum(terms.sum(-1), 0.0)  # rounding may leave -1e-17 where the two agree
+    return np.maximum(terms.sum(-1), 0.0)  # rounding may give -1e-17 if the two are equal
 
 
 def chi_square(policy: Array, behaviour: Array) -> Array:
-    """D_VCQL(s) = sum_a pi (pi / behaviour - 1): the paper's measure of what conservatism takes away."""
+    """D_VCQL(s) = sum_a pi (pi / behaviour - 1): the paper's measure of the conservative penalty."""
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(policy > 0, policy * (policy / behaviour - 1.0), 0.0)
     return terms.sum(-1)

@@ -1,8 +1,8 @@
-"""What differing clients do to an average: ||H_k||_F, policy advantages, and improvement of the aggregate.
+"""The effect of client heterogeneity on the aggregate: ||H_k||_F, policy advantages, and improvement.
 
-A client's advantage A_n is that of a base policy. The paper uses the clients' own behaviour policies in one place
-and the server's policy in another, and averages over the visitation of the new policy in one place and of the base
-in another; the checks say which.
+A client's advantage A_n is relative to a base policy. In some places the paper uses the clients' behaviour policies
+as the base, in others the server's policy. In some places it averages over the visitation of the new policy, in
+others over that of the base. Each check states which one it uses.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ Advantage = Callable[[MDP, Array, Array], float]  # (model, base policy, policy)
 
 
 def heterogeneity(models: Sequence[MDP], bases: Sequence[Array], k: int) -> Array:
-    """H_k [S, A] = mean_n (d_n / d_k) A_n - A_k, each client's d and A under its base policy."""
+    """H_k [S, A] = mean_n (d_n / d_k) A_n - A_k, with each client's d and A under its base policy."""
     laws = [visitation(model, base) for model, base in zip(models, bases, strict=True)]
     weighed = [
         (law / laws[k])[:, None] * advantages(model, base)
@@ -65,7 +65,7 @@ def level_of_equal_clients(case: Case) -> Sides:
 
 
 def level_as_in_the_continuity_proof(case: Case) -> Sides:
-    """The proof's formula sums squares client by client and takes no root."""
+    """Compares ||H_k||_F with the proof's formula, which sums squares for each client and takes no root."""
     models, bases = _models(case), _behaviours(case)
     own = advantages(models[0], bases[0])
     law = visitation(models[0], bases[0])
@@ -79,7 +79,7 @@ def level_as_in_the_continuity_proof(case: Case) -> Sides:
 
 
 def level_of_different_clients(case: Case) -> Sides:
-    """Nonzero whenever another client's dynamics or rewards are not the first one's."""
+    """||H_k||_F is not zero if another client's dynamics or rewards differ from the first client's."""
     models = _models(case)
     different = any(
         not np.array_equal(models[0].transition, m.transition) or not np.array_equal(models[0].reward, m.reward)
@@ -148,7 +148,7 @@ def _advantage_bound(case: Case, bases: list[Array], advantage: Advantage) -> Si
 
 
 def fedkl_step_as_printed(case: Case) -> Sides:
-    """The proof's first line subtracts the bound from A_k instead of stating it."""
+    """The first line of the printed proof, which subtracts the bound from A_k."""
     models, bases = _models(case), _common_base(case)
     own = surrogate_advantage(models[0], bases[0], case.policy)
     return Sides(_advantage_gap(case), own - _cauchy_schwarz(case) * models[0].horizon)
@@ -201,12 +201,12 @@ def _aggregate_gain(case: Case) -> float:
 
 
 def aggregate_with_behaviour_base(case: Case) -> Sides:
-    """Advantages over behaviour, as the next theorem uses the lemma."""
+    """The lemma with advantages over behaviour, as the next theorem uses it."""
     return _aggregate_lemma(case, _behaviours(case))
 
 
 def aggregate_with_server_base(case: Case) -> Sides:
-    """Advantages over the server's policy throughout, as the lemma's own proof starts."""
+    """The lemma with all advantages over the server's policy, as at the start of its proof."""
     return _aggregate_lemma(case, _common_base(case))
 
 
@@ -223,7 +223,7 @@ def _aggregate_lemma(case: Case, bases: list[Array]) -> Sides:
 
 
 def aggregate_with_all_pairs(case: Case) -> Sides:
-    """Every client's return feels every other client's policy: the sum over pairs stays a sum over pairs."""
+    """Every client's return depends on every other client's policy, so the sum over all pairs is kept."""
     models, bases = _models(case), _common_base(case)
     closeness, mismatch = aggregation_coefficients(models, bases)
     laws = [visitation(model, case.server) for model in models]
@@ -244,7 +244,7 @@ def _bandit(discount: float) -> MDP:
 
 
 def different_habits() -> Case:
-    """One state, two clients that differ only in what they are used to; the first one keeps its habit."""
+    """One state, two clients that differ only in behaviour. The first client keeps its behaviour policy."""
     mdp = _bandit(discount=0.5)
     poor, good = client_of(mdp, [[1, 3]]), client_of(mdp, [[3, 1]])
     policies = (poor.behaviour, good.behaviour)
@@ -252,10 +252,10 @@ def different_habits() -> Case:
 
 
 def mirror_worlds() -> Case:
-    """Two states, two clients. What pays in the first world costs in the second, and the moves are exchanged too.
+    """Two states, two clients. The second MDP has the opposite rewards, and its two actions are exchanged.
 
-    Each action is as good in the one as in the other, so H = 0 for worlds that agree in nothing. Half way between
-    them rewards cancel, no action matters, and H does not vanish.
+    Each action has the same advantage in both MDPs, so H = 0 although the MDPs differ everywhere. Half way between
+    them the rewards cancel and all actions are equal, but H is not zero.
     """
     transition = np.zeros((2, 2, 2))
     transition[:, 0, 1] = transition[:, 1, 0] = 1.0
@@ -268,10 +268,11 @@ def mirror_worlds() -> Case:
 
 
 def swapped_paths() -> Case:
-    """Three states. Two clients disagree on which action of state 0 leads where.
+    """Three states, two clients. The two actions of state 0 lead to opposite states for the two clients.
 
-    Under the even-handed base policy both see the same visitation and the same advantages, so H = 0. The new
-    policy plays well in state 1 and badly in state 2, and heads for state 1 by the first client's map.
+    Under the uniform base policy both clients have the same visitation and the same advantages, so H = 0. The new
+    policy is good in state 1 and bad in state 2. For the first client it goes to state 1, for the second to state
+    2.
     """
     reward = np.array([[0.0, 0.0], [1.0, -1.0], [1.0, -1.0]])
     start = np.array([1.0, 0.0, 0.0])
@@ -289,7 +290,7 @@ def swapped_paths() -> Case:
 
 
 def better_server(discount: float = 0.1) -> Case:
-    """One state, one client. The server takes the best action; the client improves on poor data, but less."""
+    """One state, one client. The server takes the best action. The client improves on poor data but stays worse."""
     mdp = _bandit(discount)
     client = client_of(mdp, [[1, 99]])
     even = np.full((1, 2), 0.5)
@@ -297,11 +298,12 @@ def better_server(discount: float = 0.1) -> Case:
 
 
 def borrowed_detour() -> Case:
-    """Three states, two clients. The second earns nothing anywhere and brings a policy that harms the first.
+    """Three states, two clients. The second client has no rewards, and its policy harms the first client.
 
-    State 0 leads to rest (state 2) or to a trap (state 1). The server's policy all but avoids the trap, where it
-    would be careful; the second client's policy goes there and is careless. To first order each change is
-    harmless, together they are not, and the second client, which starts at rest, hardly sees either.
+    State 0 leads to rest (state 2) or to a trap (state 1). The server's policy nearly always avoids the trap, and
+    it takes the safe action there. The second client's policy goes to the trap and takes the bad action. To first
+    order each change alone is harmless, but both together are not. The second client starts at rest, so both
+    changes have almost no effect in its own MDP.
     """
     transition = np.zeros((3, 2, 3))
     transition[0, 0, 2] = transition[0, 1, 1] = transition[1, :, 2] = transition[2, :, 2] = 1.0

@@ -1,8 +1,8 @@
-"""Does an update improve on the data? "Policy Improvement on Server Aggregation" and "on Local Updates".
+"""Checks whether an update improves on the data: "Policy Improvement on Server Aggregation" and "on Local Updates".
 
-The theorems compare pibar*_k and pi_k with the behaviour policy in the true MDP. They are checked in three senses:
-both updates to the letter, with the weight of advantage-weighted regression, and for exact maximisers of the
-penalised returns that the proofs speak of.
+The theorems compare pibar*_k and pi_k with the behaviour policy in the true MDP. They are checked in three ways:
+for both updates exactly as printed, with the weight of advantage-weighted regression, and for exact maximisers of
+the penalised returns that the proofs use.
 """
 
 from dataclasses import replace
@@ -35,7 +35,7 @@ def _distance(case: Case, first: Array, second: Array) -> float:
 
 
 def _penalty(case: Case, policy: Array) -> float:
-    """xi of the policy with |D(s)|: the version that holds."""
+    """xi of the policy with |D(s)|. This version of xi holds."""
     return per_state_penalty(case.client, case.mdp, case.model, policy)
 
 
@@ -45,15 +45,15 @@ def _conservative_cost(case: Case, factor: float) -> float:
 
 
 def _shortfall(mdp: MDP, policy: Array, behaviour: Array) -> float:
-    """How much worse than the behaviour policy."""
+    """J(behaviour) - J(policy): the loss against the behaviour policy."""
     return expected_return(mdp, behaviour) - expected_return(mdp, policy)
 
 
-# --- How nu changes ---------------------------------------------------------------------------------------
+# --- Bounds on nu -----------------------------------------------------------------------------------------
 
 
 def nu_near_behaviour(case: Case) -> Sides:
-    """1/behaviour(a|s) <= d_k(s)/delta carries the step, not the visitation that the printed proof exchanges."""
+    """The step follows from 1/behaviour(a|s) <= d_k(s)/delta. The printed proof exchanges visitations instead."""
     left = abs(nu(case.model, case.policy, case.client.behaviour))
     return Sides(left, 2.0 / case.client.coverage * _distance(case, case.policy, case.client.behaviour))
 
@@ -89,7 +89,7 @@ def _server_theorem(case: Case, target: Array, beta: float) -> Sides:
 
 
 def server_theorem_printed(case: Case) -> Sides:
-    """The printed pibar* is the behaviour policy, so the left side is zero whatever the theorem says."""
+    """The printed pibar* equals the behaviour policy, so the left side is always zero."""
     return replace(_server_theorem(case, case.printed_pair[0], case.beta), trivial=0.0)
 
 
@@ -102,7 +102,7 @@ def server_theorem_exact(case: Case) -> Sides:
 
 
 def server_theorem_without_alpha(case: Case) -> Sides:
-    """nu(behaviour) = 0 <= nu(pibar*): the alpha term has the helpful sign."""
+    """The theorem without loss in alpha: nu(behaviour) = 0 <= nu(pibar*), so the alpha term improves the bound."""
     target, behaviour = case.exact_pair[0], case.client.behaviour
     right = _penalty(case, behaviour) + _penalty(case, target) - case.beta * _kl(case, target, behaviour)
     right -= case.alpha * case.mdp.horizon * nu(case.model, target, behaviour)
@@ -115,19 +115,19 @@ def penalties_ignore_beta(case: Case) -> Sides:
 
 
 def some_beta_makes_the_bound_positive(case: Case) -> Sides:
-    """The bound on J(pibar*) - J(behaviour), at its best over beta from 0.001 to 10,000."""
+    """The largest bound on J(pibar*) - J(behaviour) over beta from 0.001 to 10,000."""
     bounds = [-_server_theorem(case, case.by_action(case.lam, beta)[0], beta).right for beta in BETAS]
     return Sides(1e-6, max(bounds))
 
 
 def some_beta_improves(case: Case) -> Sides:
-    """The true gain itself, at its best over the same range."""
+    """The largest true gain J(pibar*) - J(behaviour) over the same range of beta."""
     gains = [-_shortfall(case.mdp, case.by_action(case.lam, beta)[0], case.client.behaviour) for beta in BETAS]
     return Sides(1e-6, max(gains))
 
 
 def mean_target_improves(case: Case) -> Sides:
-    """The mean of the clients' exact pibar*_k as the server's policy, against the best behaviour of all."""
+    """The server's policy as the mean of the clients' exact pibar*_k, compared with the best behaviour policy."""
     after = aggregate([target for target, _ in case.exact_pairs])
     best = max(expected_return(case.mdp, client.behaviour) for client in case.clients)
     return Sides(best, expected_return(case.mdp, after))
@@ -162,7 +162,7 @@ def local_theorem_exact(case: Case) -> Sides:
 
 
 def local_theorem_without_alpha(case: Case) -> Sides:
-    """The two optimality conditions telescope: nu(pi_k) - nu(behaviour) >= 0 remains, and xi-bar drops out."""
+    """The two optimality conditions add up: nu(pi_k) - nu(behaviour) >= 0 remains, and xi-bar cancels."""
     policy, behaviour = case.exact_pair[1], case.client.behaviour
     right = _penalty(case, behaviour) + _penalty(case, policy) - _kl_terms(case, case.exact_pair)
     right -= case.alpha * case.mdp.horizon * nu(case.model, policy, behaviour)
@@ -186,13 +186,13 @@ def step_from_target_exact(case: Case) -> Sides:
 
 
 def penalties_ignore_lam_and_beta(case: Case) -> Sides:
-    """xi-tilde, the penalty of pi_k, when both are ten times as large."""
+    """The change of xi-tilde, the penalty of pi_k, if lambda and beta are ten times as large."""
     here, there = case.by_action(case.lam, case.beta)[1], case.by_action(10.0 * case.lam, 10.0 * case.beta)[1]
     return Sides(abs(_penalty(case, here) - _penalty(case, there)), 0.0)
 
 
 def some_lam_and_beta_improve(case: Case) -> Sides:
-    """The true gain of pi_k, at its best over lambda and beta from 0.001 to 10,000."""
+    """The largest true gain of pi_k over lambda and beta from 0.001 to 10,000."""
     policies = (case.by_action(lam, beta)[1] for lam, beta in LAMS_AND_BETAS)
     return Sides(1e-6, max(-_shortfall(case.mdp, policy, case.client.behaviour) for policy in policies))
 
@@ -228,7 +228,7 @@ def empirical_lemma_without_alpha(case: Case) -> Sides:
 
 
 def every_client_improves_exactly(case: Case) -> Sides:
-    """In every client's own empirical MDP, whatever the others hold."""
+    """Every client improves in its own empirical MDP, independently of the other clients."""
     losses = [
         _shortfall(client.model, policy, client.behaviour)
         for client, (_, policy) in zip(case.clients, case.exact_pairs, strict=True)
@@ -244,9 +244,10 @@ def first_client_improves_by_action(case: Case) -> Sides:
 
 
 def rare_crossroads() -> Case:
-    """Two states. Both policies take a very rare action in state 1 and differ only in whether they ever go there.
+    """Two states. Both policies take a very rare action in state 1, but only one policy ever goes to state 1.
 
-    They part in a state that the data hardly holds, so the distance weighed by the data stays small.
+    They differ only in state 0, of which the data holds little. The distance weighted by the data is therefore
+    small.
     """
     transition = np.zeros((2, 2, 2))
     transition[0, 0, 1] = transition[0, 1, 0] = transition[1, :, 1] = 1.0
@@ -256,7 +257,7 @@ def rare_crossroads() -> Case:
 
 
 def misleading_data() -> Case:
-    """One state; each action was tried once, and the worse one happened to pay more."""
+    """One state. Each action was tried once, and by chance the worse one gave the larger reward."""
     mdp = MDP(np.ones((1, 2, 1)), np.array([[0.5, 0.0]]), np.ones(1), discount=0.5)
     model = replace(mdp, reward=np.array([[0.0, 0.5]]))
     client = client_of(model, [[1, 1]])
@@ -265,9 +266,10 @@ def misleading_data() -> Case:
 
 
 def data_of_elsewhere() -> Case:
-    """Two states that never change. Nearly all data is of the one where no episode starts, exact everywhere.
+    """Two absorbing states. Nearly all data comes from the state where no episode starts. All data is exact.
 
-    The KL terms weigh states by the data, the return by the policy's own visits: what is gained there pays nothing.
+    The KL terms weight states by the data, but the return weights them by the policy's visits. A gain in the state
+    without starts therefore does not increase the return.
     """
     transition = np.zeros((2, 2, 2))
     transition[0, :, 0] = transition[1, :, 1] = 1.0
@@ -277,7 +279,7 @@ def data_of_elsewhere() -> Case:
 
 
 def praised_detour() -> Case:
-    """`promising_path` with a pull to pibar*_k that leaves pi_k no choice: it goes where it does badly."""
+    """`promising_path` with a strong pull to pibar*_k: pi_k must go to the state where it performs badly."""
     return replace(promising_path(), lam=100.0)
 
 

@@ -1,7 +1,7 @@
 """Finite Markov decision processes, solved exactly.
 
-Small worlds in which every quantity of the paper is a number: values by one linear solve, visitation by another.
-Everything is a plain NumPy array. No sampling error lives here (see `dataset.py`), and no learning.
+Every quantity of the paper can be computed on these small MDPs: values by one linear solve, visitation by another.
+Everything is a plain NumPy array. This module has no sampling error (see `dataset.py`) and no learning.
 
 Shapes: S states, A actions. A policy is an array [S, A] whose rows sum to one.
 """
@@ -21,7 +21,7 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left: the actions
 
 @dataclass(frozen=True)
 class MDP:
-    """(S, A, T, r, mu, gamma), with the bound r_max on |r| that the paper's constants speak of."""
+    """(S, A, T, r, mu, gamma), with the bound r_max on |r| that the paper's constants use."""
 
     transition: Array  # [S, A, S] T(s'|s,a)
     reward: Array  # [S, A] r(s,a)
@@ -54,23 +54,23 @@ class MDP:
 
     @property
     def largest_return(self) -> float:
-        """r_max / (1 - gamma): no value of any policy is larger in size."""
+        """r_max / (1 - gamma): the bound on |V| of every policy."""
         return self.reward_bound * self.horizon
 
     def starting_at(self, start: Array) -> "MDP":
         return replace(self, start=start)
 
 
-# --- What a policy is worth -------------------------------------------------------------------------------
+# --- Values of a policy -----------------------------------------------------------------------------------
 
 
 def state_chain(mdp: MDP, policy: Array) -> Array:
-    """P^pi [S, S]: from each state to the next under the policy."""
+    """P^pi [S, S]: the transition matrix between states under the policy."""
     return np.einsum("sa,sat->st", policy, mdp.transition)
 
 
 def resolvent(mdp: MDP, policy: Array) -> Array:
-    """(I - gamma P^pi)^-1 [S, S]; every entry is non-negative because it is the sum of gamma^t (P^pi)^t."""
+    """(I - gamma P^pi)^-1 [S, S]. Every entry is non-negative, because it is the sum of gamma^t (P^pi)^t."""
     chain = state_chain(mdp, policy)
     return np.asarray(np.linalg.inv(np.eye(mdp.states) - mdp.discount * chain), np.float64)
 
@@ -118,7 +118,7 @@ def greedy(q: Array) -> Array:
 
 
 def optimal_policy(mdp: MDP) -> Array:
-    """Policy iteration; it ends because an action is exchanged only for a strictly better one."""
+    """An optimal policy, by policy iteration. It ends because actions are replaced only by strictly better ones."""
     policy = greedy(mdp.reward)
     while True:
         gain = advantages(mdp, policy)
@@ -128,7 +128,7 @@ def optimal_policy(mdp: MDP) -> Array:
         policy = np.where(better[:, None], greedy(gain), policy)
 
 
-# --- Worlds -----------------------------------------------------------------------------------------------
+# --- Examples ---------------------------------------------------------------------------------------------
 
 
 def garnet(states: int, actions: int, branching: int, discount: float, rng: np.random.Generator) -> MDP:
@@ -150,7 +150,7 @@ def garnet(states: int, actions: int, branching: int, discount: float, rng: np.r
 
 
 def blend(first: MDP, second: MDP, share: float) -> MDP:
-    """Dynamics, rewards and starts `share` of the way from one MDP to the other."""
+    """The MDP (1 - share) * first + share * second, in dynamics, rewards and start distribution."""
     return replace(
         first,
         transition=(1.0 - share) * first.transition + share * second.transition,
@@ -160,10 +160,10 @@ def blend(first: MDP, second: MDP, share: float) -> MDP:
 
 
 def gridworld(rows: Sequence[str], slip: float, discount: float) -> MDP:
-    """A maze drawn with text: `S` start, `G` goal (+1 on entering), `X` pit (-1), `#` wall, `.` floor.
+    """A maze from text: `S` start, `G` goal (+1 on entering), `X` pit (-1), `#` wall, `.` floor.
 
-    A move goes astray with probability `slip`, then in a direction drawn uniformly; running into a wall leaves the
-    agent where it is. Goal and pit hold the agent for ever and pay nothing more.
+    With probability `slip` a move goes in a uniformly random direction. A move into a wall leaves the agent in its
+    cell. Goal and pit are absorbing and give no further reward.
     """
     cells = {(i, j): mark for i, row in enumerate(rows) for j, mark in enumerate(row) if mark != "#"}
     unknown_marks = sorted(set(cells.values()) - set("SGX."))

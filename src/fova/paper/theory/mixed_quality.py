@@ -1,8 +1,8 @@
-"""Does the vote help? Experts and random explorers share one policy in a maze, with the vote and without it.
+"""Test of the vote: expert and random clients train one policy in a maze, with the vote and without it.
 
-Two clients logged a good policy, two wandered at random. The tabular federation runs on their data with the vote,
-without it, and without it but with the advantage weight held at most at 1, which is what the vote does to it as a
-side effect.
+Two clients logged a good policy, and two logged random actions. The tabular federation runs on their data in three
+ways: with the vote, without it, and without it but with an advantage weight of at most 1. The vote limits the
+weight to 1 as a side effect.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ MAZE = (
 )
 SLIP = 0.1
 DISCOUNT = 0.95
-CARELESSNESS = 0.1  # how often an expert acts at random
+CARELESSNESS = 0.1  # probability that an expert acts at random
 TRANSITIONS = 2000
-PSEUDO_COUNT = 0.1  # an action that a client never took counts as a tenth of a try
+PSEUDO_COUNT = 0.1  # added to the count of every action
 
 SETTINGS = Settings(alpha=0.01, beta=0.1, rounds=15, sweeps=10, rate=0.3)
 VARIANTS = {
@@ -38,7 +38,7 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Federation:
-    """A maze, its clients and the two returns between which scores are counted."""
+    """A maze, its clients, and the returns of score 0 and score 100."""
 
     mdp: MDP
     clients: tuple[Client, ...]
@@ -46,7 +46,7 @@ class Federation:
     best_return: float
 
     def score(self, policy: Array) -> float:
-        """0 for acting at random, 100 for the best policy."""
+        """The score of a policy: 0 for random actions, 100 for the best policy."""
         gained = expected_return(self.mdp, policy) - self.random_return
         return 100.0 * gained / (self.best_return - self.random_return)
 

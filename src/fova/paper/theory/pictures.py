@@ -1,7 +1,6 @@
 """Four pictures of the theory: underestimation, the safety penalty, heterogeneity, and the vote in a maze.
 
-Each function draws one figure from numbers that it computes itself, with a seed, and knows nothing of files;
-`draw_all` saves them.
+Each function computes its numbers from a seed and draws one figure. `draw_all` saves the figures to files.
 """
 
 from collections.abc import Callable
@@ -39,7 +38,7 @@ def _figure(width: float = 9.0, height: float = 3.6) -> Figure:
 
 
 def _band(axes: Axes, x: Array, samples: Array, colour: str, label: str) -> None:
-    """Median and the middle 80 % of samples [x, draw]."""
+    """Draw the median and the middle 80 % of the samples [x, draw]."""
     low, middle, high = np.quantile(samples, (0.1, 0.5, 0.9), axis=1)
     axes.plot(x, middle, color=INK[colour], label=label)
     axes.fill_between(x, low, high, color=INK[colour], alpha=0.15, linewidth=0)
@@ -49,7 +48,7 @@ def _band(axes: Axes, x: Array, samples: Array, colour: str, label: str) -> None
 
 
 def underestimation_against_alpha(seed: int, cases: int = 30) -> Figure:
-    """Left: three ways to take the vote, without sampling error. Right: sampled data and the limits for alpha."""
+    """Left: three kinds of vote, without sampling error. Right: sampled data and the limits for alpha."""
     drawn = [random_case(np.random.default_rng([seed, i]), discount=0.8, clients=1) for i in range(cases)]
     figure = _figure()
     left, right = figure.subplots(1, 2)
@@ -108,7 +107,7 @@ def _gap_of_sampled_data(case: Case, alpha: float) -> float:
 
 
 def penalty_against_parameters(seed: int) -> Figure:
-    """Left: B over both parameters. Right: its parts along lambda = beta, beside the widest gap of two returns."""
+    """Left: B over both parameters. Right: its parts for lambda = beta, and the largest gap of two returns."""
     rng = np.random.default_rng(seed)
     case = replace(random_case(rng, states=3, actions=2, clients=2, discount=0.6), alpha=0.01)
     sizes = np.logspace(0, 5, 41)
@@ -144,7 +143,7 @@ def penalty_against_parameters(seed: int) -> Figure:
 
 
 def heterogeneity_against_difference(seed: int, draws: int = 60) -> Figure:
-    """||H_1||_F relative to ||A_1||_F as four clients move apart in one respect at a time."""
+    """||H_1||_F relative to ||A_1||_F as four clients become more different in one property at a time."""
     shares = np.linspace(0.0, 1.0, 11)
     figure = _figure(width=5.5)
     axes = figure.subplots()
@@ -193,7 +192,7 @@ def _apart_in_starts(worlds: list[MDP], share: float) -> tuple[list[MDP], list[A
 
 
 def _apart_in_behaviour(worlds: list[MDP], share: float) -> tuple[list[MDP], list[Array]]:
-    """One world; half of the clients move from even-handed towards the best policy."""
+    """One MDP. The behaviour of half of the clients moves from the uniform policy towards the best policy."""
     home = worlds[0]
     better = _towards(_even(home), optimal_policy(home), 0.95 * share)
     return [home] * len(worlds), [_even(home), _even(home), better, better]
@@ -210,7 +209,7 @@ PULLS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 def vote_against_pull(seed: int, lams: tuple[float, ...] = PULLS, federations: int = 5) -> Figure:
-    """Score of the server's policy, two experts and two wanderers, against the pull to the data."""
+    """Score of the server's policy against the pull to the data, with two expert and two random clients."""
     scores = compare(lams, range(seed, seed + federations))
     figure = _figure(width=5.5)
     axes = figure.subplots()

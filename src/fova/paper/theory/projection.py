@@ -1,7 +1,7 @@
-"""What the algorithm's own updates solve: the AWR closed form, its projection, and Problem (awr).
+"""The problems that the algorithm's updates solve: the AWR closed form, its projection, and Problem (awr).
 
-The proofs of policy improvement call these updates optimal for a penalised return. Here that is checked, together
-with how the KL terms they produce behave when lambda and beta grow.
+The proofs of policy improvement assume that these updates are optimal for a penalised return. This module checks
+that assumption. It also checks how the KL terms of the updates change as lambda and beta grow.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ def printed_target_leaves_behaviour(case: Case) -> Sides:
 
 
 def target_is_best_in_each_state(case: Case) -> Sides:
-    """The weight per action reaches max_pi E_pi Q - beta KL = beta log sum_a behaviour exp(Q / beta)."""
+    """The weight by action reaches max_pi E_pi Q - beta KL = beta log sum_a behaviour exp(Q / beta)."""
     target, _ = case.by_action_pair
     top = case.q.max(1)
     weights = awr_weights_by_action(case.q, top, case.beta)
@@ -33,7 +33,7 @@ def target_is_best_in_each_state(case: Case) -> Sides:
 
 
 def target_is_best_with_its_own_visitation(case: Case) -> Sides:
-    """The Lagrangian weighs states by d_pi; that is a KL-regularised MDP with reward Q_hat - V_hat."""
+    """The Lagrangian weights states by d_pi. Its maximum solves a KL-regularised MDP with reward Q_hat - V_hat."""
     target, _ = case.by_action_pair
     behaviour, model = case.client.behaviour, case.model
     game = replace(model, reward=case.q - case.values[:, None], reward_bound=np.inf)
@@ -55,21 +55,21 @@ def _weighted_data(case: Case) -> Array:
 
 
 def projection_of_a_table(case: Case) -> Sides:
-    """A policy with free rows: dropping Z(s) only rescales the terms of a state."""
+    """For a tabular policy, dropping Z(s) only rescales the terms of a state."""
     counted = _weighted_data(case)
     likeliest = counted / counted.sum(1, keepdims=True)
     return Sides(float(np.abs(likeliest - case.by_action_pair[0]).max()), 0.0)
 
 
 def projection_of_a_shared_policy(case: Case) -> Sides:
-    """One distribution for all states, the plainest policy class: dropping Z(s) changes how states are weighed."""
+    """For one distribution in all states (the simplest class), dropping Z(s) changes the weights of states."""
     law = case.client.state_law
     likeliest = law @ _weighted_data(case)
     closest = law @ case.by_action_pair[0]
     return Sides(float(np.abs(likeliest / likeliest.sum() - closest).max()), 0.0)
 
 
-# --- Optimality that the proofs use -----------------------------------------------------------------------
+# --- Optimality that the proofs assume --------------------------------------------------------------------
 
 
 def printed_policy_beats_its_target(case: Case) -> Sides:
@@ -93,7 +93,7 @@ def target_beats_behaviour(case: Case) -> Sides:
     return Sides(at_behaviour, server_objective(case.model, target, behaviour, law, case.alpha, case.beta))
 
 
-# --- What large lambda and beta do ------------------------------------------------------------------------
+# --- Large lambda and beta --------------------------------------------------------------------------------
 
 
 def _span(case: Case) -> Array:
@@ -101,7 +101,7 @@ def _span(case: Case) -> Array:
 
 
 def beta_term_vanishes(case: Case) -> Sides:
-    """KL of an exponential tilt is at most span^2/(8 beta^2), so beta KL falls like 1/beta."""
+    """The KL of an exponential tilt is at most span^2/(8 beta^2), so beta KL decreases like 1/beta."""
     target, _ = case.by_action_pair
     return worst(case.beta * kl(target, case.client.behaviour), _span(case) ** 2 / (8.0 * case.beta))
 
@@ -113,7 +113,7 @@ def lambda_term_vanishes(case: Case) -> Sides:
 
 
 def regret_of_the_policy(case: Case) -> Sides:
-    """Staying with the data costs at most lam w(s) of Q_hat, and w <= 1 because the vote is a maximum."""
+    """The pull to the data costs at most lam w(s) in Q_hat, and w <= 1 because the vote is a maximum."""
     _, policy = case.printed_pair
     return worst(case.q.max(1) - expectation(policy, case.q), case.lam)
 
@@ -122,7 +122,7 @@ def regret_of_the_policy(case: Case) -> Sides:
 
 
 def two_kinds_of_state() -> Case:
-    """Two states that never change; in one the action matters, in the other it does not."""
+    """Two absorbing states. The action matters in one of them and not in the other."""
     transition = np.eye(2)[:, None, :].repeat(2, axis=1)
     mdp = MDP(transition, np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([0.5, 0.5]), discount=0.5)
     client = client_of(mdp, [[1, 1], [1, 1]])
@@ -131,10 +131,11 @@ def two_kinds_of_state() -> Case:
 
 
 def promising_path() -> Case:
-    """State 0 offers nothing, or a way to state 1, where one action pays 1 and the other costs 1. Then it is over.
+    """Three states. State 0 leads to state 1 or to the end. In state 1 one action gives +1, the other -1.
 
-    The server's policy takes the way and then the good action, so Q_hat praises the way. A policy near the data,
-    which took the bad action 99 times in 100, should not go there. All numbers of the data are exact.
+    State 1 then leads to the end. The server's policy goes to state 1 and takes the good action, so Q_hat is high
+    for going there. The data took the bad action 99 times in 100, so a policy near the data should not go there.
+    All numbers of the data are exact.
     """
     transition = np.zeros((3, 2, 3))
     transition[0, 0, 1] = transition[0, 1, 2] = transition[1, :, 2] = transition[2, :, 2] = 1.0
@@ -146,7 +147,7 @@ def promising_path() -> Case:
 
 
 def unpenalised_target() -> Case:
-    """One state. The vote stays with the data, so Q_hat carries no penalty; its target runs into a large one."""
+    """One state. The vote equals the data, so Q_hat has no penalty. The target of Q_hat has a large penalty."""
     mdp = MDP(np.ones((1, 2, 1)), np.array([[1.0, 0.0]]), np.ones(1), discount=0.5)
     client = client_of(mdp, [[1, 1]])
     return Case(mdp, (client,), always(1), (always(1),), alpha=1.0, lam=0.1, beta=1.0)

@@ -1,7 +1,7 @@
-"""Is the return in the empirical MDP close to the true one? "Bounding the Return" and its supplement.
+"""Checks whether the return in the empirical MDP is close to the true one: "Bounding the Return" and supplement.
 
-The event of the paper's assumption is taken to have happened with the smallest constants possible on the data
-(`Concentration`), so a bound that holds with high probability must hold here outright.
+The checks assume that the event of the paper's assumption has occurred, with the smallest constants that the data
+allows (`Concentration`). A bound that holds with high probability must therefore hold here with certainty.
 """
 
 from dataclasses import replace
@@ -21,9 +21,9 @@ from fova.paper.theory.tabular_fova import Client
 def sampling_penalty(
     client: Client, law: Array, policy: Array, constants: Concentration, data_size: Array
 ) -> float:
-    """xi(pi): what sampling error may add to a return, averaged over the states `law`.
+    """xi(pi): the largest effect of sampling error on a return, averaged over the state distribution `law`.
 
-    `data_size` is |D| or |D(s)|, the two denominators that the paper prints for the same quantity.
+    `data_size` is |D| or |D(s)|. The paper prints both denominators for the same quantity.
     """
     model = client.model
     spread = np.sqrt((1.0 + chi_square(policy, client.behaviour)) * model.actions / data_size)
@@ -63,29 +63,29 @@ def return_with_entrywise_constant(case: Case) -> Sides:
 
 
 def return_with_state_counts(case: Case) -> Sides:
-    """Both directions: the same bound serves for J(M_hat) <= J(M) + xi and for J(M_hat) >= J(M) - xi."""
+    """Both directions: J(M_hat) <= J(M) + xi and J(M_hat) >= J(M) - xi have the same bound."""
     penalty = _penalty(case, case.client.counts.sum(1), case.concentration)
     return Sides(abs(_excess(case)), penalty, trivial=2.0 * case.mdp.largest_return)
 
 
 def return_of_behaviour(case: Case) -> Sides:
-    """xi_b: the behaviour policy's own penalty, in which D_VCQL is one."""
+    """xi_b: the penalty of the behaviour policy, in which the term 1 + D_VCQL is one."""
     as_behaviour = replace(case, policies=(case.client.behaviour,))
     return return_with_state_counts(as_behaviour)
 
 
 def return_of_the_target(case: Case) -> Sides:
-    """xi-bar: the penalty of pibar*_k, with the weight by action (to the letter it is the behaviour policy)."""
+    """xi-bar: the penalty of pibar*_k with the weight by action. As printed, pibar*_k is the behaviour policy."""
     return return_with_state_counts(replace(case, policies=(case.by_action_pair[0],)))
 
 
 def simulation_lemma_as_quoted(case: Case) -> Sides:
-    """Eq. JM1M2 at f = 1: visitation and Q both from the empirical MDP."""
+    """Eq. JM1M2 at f = 1, with visitation and Q both from the empirical MDP."""
     return _simulation_lemma(case, action_values(case.model, case.policy))
 
 
 def simulation_lemma(case: Case) -> Sides:
-    """The visitation of one MDP belongs with the Q of the other."""
+    """The correct form: the visitation of one MDP and the Q of the other."""
     return _simulation_lemma(case, action_values(case.mdp, case.policy))
 
 
@@ -102,14 +102,14 @@ def _simulation_lemma(case: Case, q: Array) -> Sides:
 
 
 def return_for_every_mdp(case: Case) -> Sides:
-    """ "For every MDP M": take the one whose rewards are turned round."""
+    """ "For every MDP M": this check takes the MDP with the opposite rewards."""
     other = replace(case.mdp, reward=-case.mdp.reward)
     left = abs(expected_return(other, case.policy) - expected_return(case.model, case.policy))
     return Sides(left, return_with_state_counts(case).right, trivial=2.0 * case.mdp.largest_return)
 
 
 def return_with_estimated_start(case: Case) -> Sides:
-    """The client's empirical MDP starts where its data started; the bound has no term for that."""
+    """The client's empirical MDP has the start distribution of its data. The bound has no term for this."""
     client, mdp = case.client, case.mdp
     left = abs(expected_return(client.model, case.policy) - expected_return(mdp, case.policy))
     right = per_state_penalty(client, mdp, client.model, case.policy)
@@ -117,13 +117,13 @@ def return_with_estimated_start(case: Case) -> Sides:
 
 
 def start_penalty(client: Client, mdp: MDP, policy: Array) -> float:
-    """|mu_hat - mu|_1 times half the spread of the true values."""
+    """|mu_hat - mu|_1 times half the span of the true values."""
     values = state_values(mdp, policy)
     return float(np.abs(client.model.start - mdp.start).sum() * 0.5 * np.ptp(values))
 
 
 def transfer_penalty(client: Client, mdp: MDP, policy: Array) -> float:
-    """A bound on |J(M_hat_k, pi) - J(M, pi)| that holds: xi with state counts, plus the start distribution."""
+    """A correct bound on |J(M_hat_k, pi) - J(M, pi)|: xi with state counts plus a start-distribution term."""
     return per_state_penalty(client, mdp, client.model, policy) + start_penalty(client, mdp, policy)
 
 
@@ -159,7 +159,10 @@ def transfer_corrected(case: Case) -> Sides:
 
 
 def hidden_exit() -> Case:
-    """Two states, one action. A single visit missed the exit to a bad state that fills the rest of the data."""
+    """Two states, one action. The only visit to the good state missed its exit to the bad state.
+
+    All other data is from the bad state.
+    """
     reward = np.array([[1.0], [-1.0]])
     start = np.array([1.0, 0.0])
     mdp = MDP(np.array([[[0.5, 0.5]], [[0.0, 1.0]]]), reward, start, discount=0.5)
@@ -170,7 +173,7 @@ def hidden_exit() -> Case:
 
 
 def hidden_exit_against_staying() -> Case:
-    """The same world with a second action that stays for half the pay: leaving looks better than it is."""
+    """`hidden_exit` with a second action that stays for half the reward. The first action looks too good."""
     transition = np.zeros((2, 2, 2))
     transition[0, 0], transition[0, 1], transition[1, :, 1] = (0.5, 0.5), (1.0, 0.0), 1.0
     reward = np.array([[1.0, 0.5], [-1.0, -1.0]])
@@ -184,21 +187,21 @@ def hidden_exit_against_staying() -> Case:
 
 
 def imagined_exit() -> Case:
-    """Two states, one action: the world stays in the good state, the data says that half the time it leaves."""
+    """Two states, one action. The true MDP stays in the good state. In the data it leaves half of the time."""
     missed = hidden_exit()
     client = replace(missed.client, model=missed.mdp)
     return replace(missed, mdp=missed.client.model, clients=(client,))
 
 
 def known_world() -> Case:
-    """One state, one action, reward 1, known without error."""
+    """One state, one action, reward 1. The estimate is exact."""
     mdp = MDP(np.ones((1, 1, 1)), np.ones((1, 1)), np.ones(1), discount=0.5)
     only = np.ones((1, 1))
     return Case(mdp, (client_of(mdp, [[1]]),), only, (only,), alpha=1.0, lam=1.0, beta=1.0)
 
 
 def unlucky_start() -> Case:
-    """Two states that never change, one good and one bad; every episode of the data began in the good one."""
+    """Two absorbing states, one good and one bad. Every episode of the data started in the good one."""
     transition = np.eye(2)[:, None, :]
     mdp = MDP(transition, np.array([[1.0], [-1.0]]), np.array([0.5, 0.5]), discount=0.5)
     client = client_of(mdp.starting_at(np.array([1.0, 0.0])), [[1], [1]])

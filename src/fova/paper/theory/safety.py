@@ -1,7 +1,7 @@
-"""Is a round safe? The theorem with the penalty B(lambda, beta), and the limits for lambda and beta.
+"""Checks whether a round is safe: the theorem with the penalty B(lambda, beta), and the limits for lambda and beta.
 
-Statements about the whole federation use exact maximisers of each client's penalised returns as its update, the
-sense in which the supplement's lemma on local improvement holds.
+Statements about the whole federation use exact maximisers of each client's penalised returns as its update. The
+supplement's lemma on local improvement holds for these updates.
 """
 
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ class Penalty:
     """B and its parts, each a mean over the clients."""
 
     sampling: float  # xi^{t+1} + xi^t
-    drift: float  # l_k TV(behaviour_k, pibar^t): what no lambda or beta can reduce
+    drift: float  # l_k TV(behaviour_k, pibar^t): no lambda or beta can reduce it
     lam_part: float  # (l_k + h_k + 2 sigma)^2 / (8 lambda)
     beta_part: float  # (l_k + h_k + sigma)^2 / (8 beta)
 
@@ -44,7 +44,7 @@ class Penalty:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """l_k, h_k and sigma_k of every client [K], all over the behaviour policies."""
+    """l_k, h_k and sigma_k of every client [K], with the behaviour policies as base."""
 
     closeness: Array  # l_k
     mismatch: Array  # h_k
@@ -94,7 +94,7 @@ def penalty_falls(case: Case) -> Sides:
 
 
 def only_beta_damps_mismatch(case: Case) -> Sides:
-    """What h_k still adds to B when beta is infinite."""
+    """The contribution of h_k to B if beta is infinite."""
     c = coefficients(case)
     with_mismatch = np.mean((c.closeness + c.mismatch + 2.0 * c.sigma) ** 2)
     without = np.mean((c.closeness + 2.0 * c.sigma) ** 2)
@@ -102,7 +102,7 @@ def only_beta_damps_mismatch(case: Case) -> Sides:
 
 
 def only_lambda_damps_closeness(case: Case) -> Sides:
-    """What l_k still adds to B when lambda is infinite."""
+    """The contribution of l_k to B if lambda is infinite."""
     c = coefficients(case)
     with_closeness = np.mean((c.closeness + c.mismatch + c.sigma) ** 2)
     without = np.mean((c.mismatch + c.sigma) ** 2)
@@ -110,7 +110,7 @@ def only_lambda_damps_closeness(case: Case) -> Sides:
 
 
 def large_parameters_are_safe(case: Case) -> Sides:
-    """In the limit every client returns its behaviour policy, so the round ends at their mean."""
+    """In the limit every client sends its behaviour policy, so the round ends at the mean of these policies."""
     after = aggregate([client.behaviour for client in case.clients])
     return Sides(expected_return(case.mdp, case.server) - expected_return(case.mdp, after), 0.0)
 
@@ -123,7 +123,7 @@ def large_parameters_return_behaviour(case: Case) -> Sides:
     return Sides(float(total_variation(policy, case.client.behaviour).max()), float(bound))
 
 
-# --- The steps in between ---------------------------------------------------------------------------------
+# --- Steps of the proof -----------------------------------------------------------------------------------
 
 
 def _kl(client: Client, first: Array, second: Array) -> float:
@@ -152,7 +152,7 @@ def _gain(case: Case, c: Coefficients, k: int, target: Array, policy: Array, lam
 
 
 def round_gains_the_mean(case: Case) -> Sides:
-    """Eq. global-gap-step1: the mean over the empirical MDPs gains at least the mean of f_k, exact maximisers."""
+    """Eq. global-gap-step1, exact maximisers: the mean return over the empirical MDPs gains at least mean f_k."""
     c = coefficients(case)
     gains = [
         _gain(case, c, k, target, policy, case.lam, case.beta)
@@ -162,7 +162,7 @@ def round_gains_the_mean(case: Case) -> Sides:
 
 
 def round_loses_little_in_the_mean(case: Case) -> Sides:
-    """Eq. global-gap-step2: the same with B free of its sampling part."""
+    """Eq. global-gap-step2: the same with B without its sampling part."""
     allowed = replace(penalty(case, case.server, case.lam, case.beta), sampling=0.0).total
     return Sides(-_gain_of_the_mean(case), allowed, trivial=2.0 * case.mdp.largest_return)
 
@@ -182,7 +182,7 @@ def gain_is_bounded_below(case: Case) -> Sides:
 
 
 def limits_of_lemma_improving(case: Case, target: Array, policy: Array, margin: float) -> tuple[float, float]:
-    """The printed lower limits for (lambda, beta) at w = 1/2, for KL terms taken as given."""
+    """The printed lower limits for (lambda, beta) at w = 1/2, for fixed KL terms."""
     client, c = case.client, coefficients(case)
     to_policy, to_behaviour = _kl(client, target, policy), _kl(client, target, client.behaviour)
     half = 0.5 * (_fixed_cost(case, c, target, policy) + margin)
@@ -200,9 +200,9 @@ def _fixed_cost(case: Case, c: Coefficients, target: Array, policy: Array) -> fl
 
 
 def limits_give_the_margin(case: Case) -> Sides:
-    """If the KL terms did not move with lambda and beta, the printed limits would do what they say.
+    """The printed limits are correct if the KL terms do not change with lambda and beta.
 
-    The lemma supposes both terms positive; where rounding leaves nothing of one, the check is silent.
+    The lemma assumes that both terms are positive. If rounding makes one of them vanish, the check claims nothing.
     """
     target, margin = case.by_action_pair[0], 0.1
     if min(_kl(case.client, target, case.policy), _kl(case.client, target, case.client.behaviour)) < 1e-10:
@@ -212,7 +212,7 @@ def limits_give_the_margin(case: Case) -> Sides:
 
 
 def _limits_in_sum(case: Case, c: Coefficients, lam: float, beta: float) -> tuple[float, float, float]:
-    """What the lemma's two conditions leave after their own costs, and the C that they must cover together."""
+    """The surplus of each of the lemma's two conditions after its own cost, and the C that their sum must cover."""
     client = case.client
     target, policy = case.by_action(lam, beta)
     first = 0.5 * lam * _kl(client, target, policy) - (c.closeness[0] + 2.0 * c.sigma[0]) ** 2 / (4.0 * lam)
@@ -221,9 +221,9 @@ def _limits_in_sum(case: Case, c: Coefficients, lam: float, beta: float) -> tupl
 
 
 def limits_can_be_met(case: Case) -> Sides:
-    """pi_k and pibar*_k follow lambda and beta, and with them the KL terms in the limits.
+    """pi_k and pibar*_k depend on lambda and beta, so the KL terms in the limits depend on them too.
 
-    Only the sum of the two conditions is asked for, which is less than the lemma needs.
+    The check needs only the sum of the two conditions, which is weaker than the lemma's condition.
     """
     c = coefficients(case)
     trials = (_limits_in_sum(case, c, lam, beta) for lam in GRID for beta in GRID)
@@ -231,7 +231,7 @@ def limits_can_be_met(case: Case) -> Sides:
 
 
 def met_limits_improve_the_server(case: Case) -> Sides:
-    """For one client and the largest eta its lambda and beta allow; silent where they do not meet the limits."""
+    """One client, with the largest eta that its lambda and beta allow. Claims nothing if the limits are not met."""
     alone = replace(case, clients=case.clients[:1], policies=case.policies[:1])
     first, second, cost = _limits_in_sum(alone, coefficients(alone), case.lam, case.beta)
     promised = first + second - cost
@@ -241,11 +241,11 @@ def met_limits_improve_the_server(case: Case) -> Sides:
     return Sides(promised, expected_return(model, policy) - expected_return(model, case.server))
 
 
-# --- What is true instead ---------------------------------------------------------------------------------
+# --- The corrected statement ------------------------------------------------------------------------------
 
 
 def round_is_safe_against_the_data(case: Case) -> Sides:
-    """mean_k J(M, behaviour_k) - J(M, pibar^{t+1}) <= sampling + disagreement - what the updates gained."""
+    """mean_k J(M, behaviour_k) - J(M, pibar^{t+1}) <= sampling + disagreement - gains of the updates."""
     after = _after_exact_updates(case)
     cost = np.mean(
         [
@@ -259,7 +259,7 @@ def round_is_safe_against_the_data(case: Case) -> Sides:
 
 
 def _cost_against_data(case: Case, client: Client, target: Array, policy: Array, after: Array) -> float:
-    """One client's share: two transfers, the way from its policy to the mean, minus its proven gain."""
+    """One client's term: two transfer penalties, plus its disagreement with the mean, minus its proven gain."""
     model = client.model
     disagreement = 2.0 * model.horizon * np.abs(advantages(model, policy)).max()
     disagreement *= float(visitation(model, after) @ total_variation(after, policy))
@@ -273,12 +273,12 @@ def _cost_against_data(case: Case, client: Client, target: Array, policy: Array,
 
 
 def good_server_poor_data() -> Case:
-    """One state, one client: the server takes the best action; large lambda and beta bring poor data back."""
+    """One state, one client. The server takes the best action. Large lambda and beta move it back to poor data."""
     return replace(better_server(), lam=1000.0, beta=1000.0)
 
 
 def promising_limits() -> Case:
-    """The same with a temperature at which both KL terms are large: the limits are met, the server still falls."""
+    """The same with small lambda and beta, so both KL terms are large. The limits are met, but the return falls."""
     return replace(better_server(discount=0.01), lam=0.2, beta=0.2)
 
 

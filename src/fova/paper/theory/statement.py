@@ -1,7 +1,7 @@
-"""A statement of the paper as a program, and the verdict that computation gives it.
+"""A statement of the paper as a program, and its computed verdict.
 
-Every statement is brought to the form left <= right on one `Case`. The verdict is derived from the margins alone:
-nobody writes it down by hand.
+Every statement is written in the form left <= right on one `Case`. The verdict follows from the margins only; no
+verdict is written by hand.
 """
 
 import math
@@ -15,12 +15,12 @@ from numpy.typing import ArrayLike
 
 from fova.paper.theory.case import Case
 
-TOLERANCE = 1e-8  # relative to the size of the two sides: linear solves leave about 1e-13
+TOLERANCE = 1e-8  # relative to the size of the two sides; the error of linear solves is about 1e-13
 
 
 @dataclass(frozen=True)
 class Sides:
-    """left <= right on one case; `trivial` is what could stand on the right without any theorem."""
+    """The inequality left <= right on one case. `trivial` is an upper bound that needs no theorem."""
 
     left: float
     right: float
@@ -40,7 +40,7 @@ class Sides:
 
 
 def worst(left: ArrayLike, right: ArrayLike, trivial: float = math.inf) -> Sides:
-    """The entry with the smallest margin of an inequality between arrays."""
+    """The two sides of the entry with the smallest margin, for an inequality between arrays."""
     lefts, rights = np.broadcast_arrays(np.asarray(left, float), np.asarray(right, float))
     index = np.unravel_index(np.argmin(rights - lefts), lefts.shape)
     return Sides(float(lefts[index]), float(rights[index]), trivial)
@@ -56,28 +56,28 @@ class Verdict(StrEnum):
     NOT_SHOWN = "not seen"
 
 
-# printed: the paper's own claim. proof step: one it uses on the way. reading: a loose sentence made a number.
-# without its premise: a conclusion whose condition no parameters were found to meet. instead: what we offer.
+# printed: a claim of the paper. proof step: a claim that a printed proof uses. reading: an informal sentence made
+# precise. without its premise: a conclusion whose condition no tested parameters meet. instead: our correction.
 Kind = Literal["printed", "proof step", "reading", "without its premise", "instead"]
 
 
 @dataclass(frozen=True)
 class Statement:
-    """One claim, in one reading."""
+    """One claim in one interpretation."""
 
-    label: str  # the paper's LaTeX label, or a description where it has none
+    label: str  # the paper's LaTeX label, or a description if there is none
     claim: str
     check: Callable[[Case], Sides]
     kind: Kind = "printed"
     counter_example: Callable[[], Case] | None = None
     about: Literal["every world", "some world"] = "every world"
     rests_on: tuple[str, ...] = ()  # claims of the proof steps that the printed proof uses
-    every: int = 1  # checked on each n-th case only, where a check is expensive
+    every: int = 1  # checked on every n-th case only, if the check is expensive
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was seen of one statement."""
+    """The result of checking one statement."""
 
     topic: str
     label: str
@@ -92,7 +92,7 @@ class Row:
 
     @property
     def finding(self) -> str:
-        """The verdict, and on how many MDPs a claim of existence was seen or a true bound says anything."""
+        """The verdict, and the number of MDPs that show an existence claim or where a bound is informative."""
         if self.verdict is Verdict.SHOWN:
             return f"shown on {self.checked - self.violated} of {self.checked}"
         if self.verdict in (Verdict.HOLDS, Verdict.PROOF_FAILS) and self.informative < self.checked:
@@ -101,7 +101,7 @@ class Row:
 
 
 def judge(topic: str, statement: Statement, seen: list[Sides], false_claims: Mapping[str, bool]) -> Row:
-    """The row of a statement from its sides on the random cases, and on its counter-example if it has one."""
+    """The row of a statement, from its sides on the random cases and on its counter-example, if any."""
     sides = list(seen)
     example = statement.check(statement.counter_example()) if statement.counter_example else None
     return Row(

@@ -1,7 +1,7 @@
-"""Every statement of the paper on many random MDPs: the rows, the table and the pictures of `fova theory`.
+"""Check every statement of the paper on many random MDPs: the rows, the table and the pictures of `fova theory`.
 
-`run` is the one entry point: it checks, draws and writes. Verdicts come from `statement.judge`; nothing here knows
-what a statement says.
+`run` is the only entry point: it checks the statements, draws the pictures and writes the files. Verdicts come from
+`statement.judge`. This module does not depend on the content of a statement.
 """
 
 import json
@@ -52,7 +52,7 @@ def run(directory: Path, mdps: int, seed: int, progress: Callable[[str], None]) 
 
 
 def check(mdps: int, seed: int, progress: Callable[[str], None]) -> list[Row]:
-    """The rows alone. MDP number i depends on (seed, i) only, so a longer run starts with the shorter one."""
+    """The rows of all statements. MDP number i depends only on (seed, i), so a longer run extends a shorter one."""
     statements = [(topic, statement) for topic, group in TOPICS.items() for statement in group]
     seen: list[list[Sides]] = [[] for _ in statements]
     for number in range(mdps):
@@ -76,7 +76,7 @@ def check(mdps: int, seed: int, progress: Callable[[str], None]) -> list[Row]:
 
 
 def format_table(rows: Sequence[Row]) -> str:
-    """For a terminal: one block per topic."""
+    """The rows as text for a terminal, with one table per topic."""
     text = StringIO()
     console = Console(file=text, width=WIDTH, markup=False)
     for topic, group in _by_topic(rows).items():
@@ -91,7 +91,7 @@ def format_table(rows: Sequence[Row]) -> str:
 
 
 def format_markdown(rows: Sequence[Row]) -> str:
-    """For a page: the same as Markdown tables."""
+    """The rows as Markdown, with one table per topic."""
     blocks = []
     for topic, group in _by_topic(rows).items():
         lines = [f"### {topic}", "", f"| {' | '.join(HEADINGS)} |"]
@@ -117,7 +117,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _margin(row: Row) -> str:
-    """The smallest margin on random MDPs; where a counter-example was built by hand, its margin too."""
+    """The smallest margin on random MDPs, and the margin of the counter-example if there is one."""
     shown = _number(row.smallest_margin)
     if row.counter_example_margin is not None:
         shown += f" ({_number(row.counter_example_margin)})"

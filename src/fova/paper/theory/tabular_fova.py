@@ -1,7 +1,7 @@
-"""FOVA on a finite world, in closed form: vote, conservative evaluation, AWR projection, aggregation, rounds.
+"""FOVA on a finite MDP in closed form: vote, conservative evaluation, AWR projection, aggregation, rounds.
 
-Each function is one equation of the paper, named by its label, without networks, sampling or gradients. Where a
-client has no data in a state its loss has no term there, so that state keeps what the server sent.
+Each function is one equation of the paper, named by its label, without networks, sampling or gradients. If a client
+has no data in a state, its loss has no term for that state, and the state keeps the server's values.
 
 Shapes: policies and action values are [S, A]; candidates of the vote are [C, S, A].
 """
@@ -22,7 +22,7 @@ from fova.paper.theory.mdp import MDP, Array, backup, expectation, resolvent
 
 @dataclass(frozen=True)
 class Client:
-    """What one client knows: its empirical MDP, its behaviour policy and how often it met each pair."""
+    """One client: its empirical MDP, its behaviour policy and its count of each state-action pair."""
 
     model: MDP
     behaviour: Array  # [S, A]
@@ -32,18 +32,18 @@ class Client:
     def from_dataset(
         cls, dataset: Dataset, discount: float, reward_bound: float = 1.0, pseudo_count: float = 0.0
     ) -> "Client":
-        """A `pseudo_count` above zero keeps the ratio vote / behaviour finite for actions that were never taken."""
+        """The client of a dataset. With `pseudo_count` > 0, vote / behaviour is finite for actions without data."""
         behaviour = empirical_behaviour(dataset.pairs, pseudo_count)
         return cls(empirical_mdp(dataset, discount, reward_bound), behaviour, dataset.pairs)
 
     @property
     def state_law(self) -> Array:
-        """d_k(s) [S]: the share of the data that lies in s, the law behind E_{s ~ D_k}."""
+        """d_k(s) [S]: the share of the data in state s, which is the distribution of E_{s ~ D_k}."""
         return self.counts.sum(1) / self.counts.sum()
 
     @property
     def coverage(self) -> float:
-        """The delta of the improvement theorems: the smallest share of the data that a pair holds."""
+        """The delta of the improvement theorems: the smallest share of the data over all pairs."""
         return float(self.counts.min() / self.counts.sum())
 
 
@@ -51,17 +51,17 @@ class Client:
 
 
 def vote(q: Array, candidates: Sequence[Array]) -> Array:
-    """Eq. vote_policy: in every state the candidate with the largest expected Q; the first one on a tie."""
+    """Eq. vote_policy: in every state the candidate with the largest expected Q, or the first of equal ones."""
     stacked = np.stack(candidates)
     best = np.einsum("csa,sa->cs", stacked, q).argmax(0)
     return stacked[best, np.arange(q.shape[0])]
 
 
 def vote_by_sample(q: Array, candidates: Sequence[Array]) -> Array:
-    """The vote as a program takes it: draw one action per candidate, keep the draw with the largest Q.
+    """The vote as the algorithm implements it: draw one action per candidate and keep the one with the largest Q.
 
-    The law of the best draw follows from the product of the candidates' distribution functions along the actions
-    in order of Q.
+    The distribution of the best draw is exact. It follows from the product of the candidates' cumulative
+    distributions over the actions in order of Q.
     """
     order = np.argsort(q, axis=1, kind="stable")
     ranked = np.stack([np.take_along_axis(candidate, order, 1) for candidate in candidates])
@@ -75,25 +75,25 @@ def vote_by_sample(q: Array, candidates: Sequence[Array]) -> Array:
 
 
 def vcql_step(model: MDP, q: Array, voted: Array, behaviour: Array, alpha: float) -> Array:
-    """Eq. derivative: the minimiser of the VCQL loss around the target built from `q`."""
+    """Eq. derivative: the minimiser of the VCQL loss with the target from `q`."""
     return backup(model, expectation(voted, q)) - alpha * (voted / behaviour - 1.0)
 
 
 def vcql_values(model: MDP, voted: Array, behaviour: Array, alpha: float) -> Array:
-    """V_hat [S] for a vote that stays as it is: the fixed point of eq. value_recursion."""
+    """V_hat [S] for a fixed vote: the fixed point of eq. value_recursion."""
     reward = expectation(voted, model.reward) - alpha * chi_square(voted, behaviour)
     return resolvent(model, voted) @ reward
 
 
 def vcql_action_values(model: MDP, voted: Array, behaviour: Array, alpha: float) -> Array:
-    """Q_hat [S, A] for a vote that stays as it is."""
+    """Q_hat [S, A] for a fixed vote."""
     return backup(model, vcql_values(model, voted, behaviour, alpha)) - alpha * (voted / behaviour - 1.0)
 
 
 def vcql_with_moving_vote(
     model: MDP, candidates: Sequence[Array], behaviour: Array, alpha: float, sweeps: int
 ) -> Array:
-    """Q after `sweeps` closed-form steps from zero, the vote taken afresh before each: the printed algorithm."""
+    """Q after `sweeps` closed-form steps from zero, with a new vote before each step: the printed algorithm."""
     q = np.zeros_like(behaviour)
     for _ in range(sweeps):
         q = vcql_step(model, q, vote(q, candidates), behaviour, alpha)
@@ -101,13 +101,13 @@ def vcql_with_moving_vote(
 
 
 def relaxed_vote(model: MDP, candidates: Sequence[Array], behaviour: Array, alpha: float) -> Array:
-    """A mixture of the candidates that its own Q_hat votes for: the rest point of small steps.
+    """A mixture of the candidates that its own Q_hat votes for: the fixed point of small steps.
 
-    Where the hard vote flips to and fro between candidates, small steps leave it on a mixture of them. In each
-    state that mixture maximises <v, r + gamma P V> - alpha/2 sum_a v^2 / behaviour, because the penalty
-    alpha v / behaviour is the derivative of the second term. It depends continuously on V, so a V that reproduces
-    itself exists (Brouwer). Full evaluation finds it in a few sweeps but can cycle; half steps follow then. That
-    these always arrive is not proved, so callers check the vote against its own values.
+    If the hard vote alternates between candidates, small steps converge to a mixture of them. In each state that
+    mixture maximises <v, r + gamma P V> - alpha/2 sum_a v^2 / behaviour, because the penalty alpha v / behaviour is
+    the derivative of the second term. The mixture depends continuously on V, so a fixed point V exists (Brouwer).
+    Full evaluation finds it in a few sweeps, but it can cycle. Therefore half steps follow. Their convergence is
+    not proved, so callers check the vote against its own values.
     """
     best_mixture = _MixtureSolver(np.stack(candidates), behaviour, alpha)
     values = np.zeros(model.states)
@@ -179,11 +179,12 @@ def awr_target(behaviour: Array, weights: Array) -> Array:
 
 
 def awr_policy(q: Array, behaviour: Array, weights: Array, lam: float) -> Array:
-    """Eq. awr: the policy that maximises lam sum_a behaviour * weight * log pi + E_pi[Q], state by state.
+    """Eq. awr: the policy that maximises lam sum_a behaviour * weight * log pi + E_pi[Q] in every state.
 
     Stationarity gives pi(a) = c_a / (theta - Q(a)) with c = lam * behaviour * weight. The sum over the actions is
-    convex and falling in theta, so Newton's method from max_a (Q + c), where one term alone is already 1, climbs
-    to the root without passing it. The unknown is kept as theta - max Q, which loses no digits when c is tiny.
+    convex and decreasing in theta. Newton's method starts from max_a (Q + c), where one term alone is already 1,
+    and rises to the root without passing it. The unknown is stored as theta - max Q, which keeps precision for
+    small c.
     """
     pull = np.maximum(lam * behaviour * weights, 1e-200)
     shortfall = q.max(1, keepdims=True) - q
@@ -205,7 +206,7 @@ Voting = Literal["sample", "expectation", "off"]
 
 @dataclass(frozen=True)
 class Settings:
-    """How the tabular federation learns."""
+    """The settings of the tabular federation."""
 
     alpha: float = 0.05  # weight of the conservative term
     lam: float = 0.1  # weight of the pull to the behaviour policy
@@ -213,13 +214,13 @@ class Settings:
     rounds: int = 30
     sweeps: int = 5  # local steps of critic and actor per round
     rate: float = 1.0  # share of the closed-form critic step that is taken
-    voting: Voting = "sample"  # best of one draw per candidate; best candidate in expectation; or no vote at all
-    largest_weight: float = math.inf  # the vote keeps the advantage weight below 1; without it only this does
+    voting: Voting = "sample"  # best of one draw per candidate; best candidate in expectation; or no vote
+    largest_weight: float = math.inf  # limit of the advantage weight; with the vote the weight is at most 1 anyway
 
 
 @dataclass(frozen=True)
 class Training:
-    """The server's policy after every round, the first entry before any training."""
+    """The server's policies: the first before training, then one after every round."""
 
     policies: list[Array]
     q: Array
