@@ -172,8 +172,8 @@ def insist_on_same_data(run: RunDirectory, federation: Federation) -> None:
     if not (run.path / "clients.json").exists():
         if checkpoints(run.checkpoints):
             raise FovaError(
-                f"{run.path / 'clients.json'} is missing. It says which data the run was trained on so far. Restore "
-                "it from a copy, or start a new run."
+                f"{run.path / 'clients.json'} is missing. It says which data the run was trained on. Restore it "
+                "from a copy, or start a new run."
             )
         return  # stopped before it was written, so nothing was trained
     before, held = read_clients(run), federation.whole_clients()
