@@ -303,6 +303,8 @@ def _text(value: Any, name: str, path: Path) -> str | None:
         raise FovaError(f"{path}: {name} in [algorithm] is {shown(value)}, but must be a text.")
     if value == "":
         raise FovaError(f"{path}: {name} in [algorithm] is empty. Leave it out for the default.")
+    if value is not None and not value.isprintable():
+        raise FovaError(f"{path}: {name} in [algorithm] is {shown(value)}, which has control characters.")
     return value
 
 

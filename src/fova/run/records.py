@@ -147,6 +147,8 @@ def read_record(directory: Path) -> Record:
     """Read and check all files of one run."""
     files = RunDirectory.open(directory)
     config = read_toml(directory / "config.toml")
+    if not config.run or config.algorithm is None:
+        raise FovaError(f"{directory / 'config.toml'} lacks [run], or the name in [algorithm]. {REMEDY}")
     run = fill(RunConfig, config.run, f"of [run] in {directory / 'config.toml'}")
     rounds = tuple(_lines(files, "metrics.jsonl", files.metrics, run.rounds, _round))
     complete, over_network = files.is_complete(), (directory / "server.json").is_file()

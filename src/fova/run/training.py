@@ -15,6 +15,7 @@ from fova.federation.clients import ClientSpec, Federation
 from fova.machine.interrupts import explained, stop_signal
 from fova.policy import Policy
 from fova.progress import Progress, Quiet
+from fova.run.checkpoint import checkpoints
 from fova.run.config import Config, RunConfig, load_config
 from fova.run.directory import RunDirectory, free_name
 from fova.run.loop import Loop
@@ -168,8 +169,13 @@ def _specs(clients: Any, size: int | None) -> tuple[ClientSpec, ...]:
 
 def insist_on_same_data(run: RunDirectory, federation: Federation) -> None:
     """Refuse to go on with a run on other data than it was trained on so far."""
-    if not (run.path / "clients.json").exists():  # stopped before it was written, so nothing was trained
-        return
+    if not (run.path / "clients.json").exists():
+        if checkpoints(run.checkpoints):
+            raise FovaError(
+                f"{run.path / 'clients.json'} is missing. It says which data the run was trained on. Restore it "
+                "from a copy, or start a new run."
+            )
+        return  # stopped before it was written, so nothing was trained
     before, held = read_clients(run), federation.whole_clients()
     anew = f"start a new run on what is there now: fova train --config {run.path / 'config.toml'} --name NEW"
     if list(before) != list(held):
