@@ -179,3 +179,25 @@ def test_a_comparison_calls_luck_luck(one_run):
     near = [ending_at(other, 30.0, 30.0, 30.0), ending_at(one_run, 30.0, 31.0, 32.0)]
     assert "may be luck" in story.comparison(near)[1]
     assert story.comparison(near[:1]) == []
+
+
+def with_losses(group, actor, critic):
+    """The run with these losses of random-1 from its first to its last round."""
+    trained = [line for line in group.first.rounds if line.clients]
+    assert len(trained) == len(actor) == len(critic)
+    rounds = tuple(
+        replace(line, clients={"random-1": {"actor_loss": a, "critic_loss": c}})
+        for line, a, c in zip(trained, actor, critic)
+    )
+    return " ".join(story.summary(changed(group, rounds=rounds)))
+
+
+def test_a_loss_that_grows_is_named_and_explained(one_run):
+    rounds = len([line for line in one_run.first.rounds if line.clients])
+    growing = [10.0 ** (i + 1) for i in range(rounds)]
+    harmless = with_losses(one_run, growing, [0.5] * rounds)
+    assert f"random-1 (from 10 to {growing[-1]:,.0f})" in harmless
+    assert "not that training diverges" in harmless
+    assert "may diverge: lower the learning rates" in with_losses(one_run, growing, growing)
+    assert "actor's loss" not in with_losses(one_run, [5.0] * rounds, [5.0] * rounds)
+    assert "actor's loss" not in with_losses(one_run, growing[::-1], [5.0] * rounds)

@@ -21,6 +21,8 @@ from fova.reports.series import Votes, final_client_returns
 
 # Shares nearer to one another than this are called level.
 NOTICEABLE = 0.05
+# A loss that is so many times as large at the end as in the beginning is named.
+TENFOLD = 10.0
 
 
 def number(value: float) -> str:
@@ -187,7 +189,38 @@ def _what_went_wrong(group: Group) -> list[str]:
         if times:
             listed = ", ".join(f"{name} ({counted(rounds, 'round')})" for name, rounds in times.items())
             sentences.append(f"{words}: {listed}.")
-    return sentences
+    return [*sentences, *_losses_that_grew(group)]
+
+
+def _losses_that_grew(group: Group) -> list[str]:
+    """Clients whose actor's loss grew more than tenfold during the first run, and whether that is a bad sign."""
+    first, last = (_losses(group, fifth) for fifth in ("first", "last"))
+    grown = [n for n, (actor, _) in last.items() if n in first and actor > TENFOLD * max(first[n][0], 1.0)]
+    if not grown:
+        return []
+    listed = _listed([f"{name} (from {first[name][0]:,.0f} to {last[name][0]:,.0f})" for name in grown])
+    words = f"The actor's loss grew more than tenfold at {listed}."
+    if any(last[name][1] > TENFOLD * max(first[name][1], 1.0) for name in grown):
+        return [f"{words} The critics' loss grew as well, so training may diverge: lower the learning rates."]
+    reason = (
+        "It holds the likelihood of the client's actions under the policy that the client received, which is tiny "
+        "where that policy is sure of other actions. The critics' loss did not grow, so this shows how far the "
+        "client's behaviour is from the global policy, not that training diverges."
+    )
+    return [f"{words} {reason}"]
+
+
+def _losses(group: Group, which: str) -> dict[str, tuple[float, float]]:
+    """Mean losses of each client's actor and critics over the first or the last fifth of the first run's rounds."""
+    trained = [line for line in group.first.rounds if line.clients]
+    fifth = max(1, len(trained) // 5)
+    lines = trained[:fifth] if which == "first" else trained[-fifth:]
+    names = dict.fromkeys(name for line in lines for name in line.clients)
+
+    def mean(name: str, metric: str) -> float:
+        return float(np.mean([abs(line.clients[name].get(metric, 0.0)) for line in lines if name in line.clients]))
+
+    return {name: (mean(name, "actor_loss"), mean(name, "critic_loss")) for name in names}
 
 
 def _how_sure(group: Group) -> str:

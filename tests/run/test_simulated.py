@@ -1,0 +1,81 @@
+"""The engine of `fova train`: units of reward and weights as it gives them to training."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from fova.algorithms import configure
+from fova.errors import FovaError
+from fova.federation.clients import Federation
+from fova.run.config import Config, RunConfig
+from fova.run.simulated import SimulatedEngine
+from tiny import make_transitions
+
+TINY = {"hidden": (8,), "batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def federation():
+    clients = {name: make_transitions(i) for i, name in enumerate("abc")}
+    lucky = dataclasses.replace(clients["a"], rewards=clients["a"].rewards + 2.0)
+    return Federation.of(clients | {"a": lucky})
+
+
+def engine_of(federation, algorithm="fova", preset=None, **run):
+    config = Config(
+        None,
+        (),
+        configure(algorithm, preset, **TINY),
+        algorithm,
+        RunConfig(**{"rounds": 2, "local_steps": 3, **run}),
+    )
+    return SimulatedEngine(config, federation)
+
+
+def trained(engine):
+    engine.prepare(None)
+    state = engine.start()
+    for _ in range(2):
+        state, report = engine.round(state)
+    return state, report
+
+
+@pytest.mark.parametrize("factor", [0.01, 100.0])
+def test_automatic_strengths_do_not_depend_on_the_unit_of_the_rewards(federation, factor):
+    one, report = trained(engine_of(federation))
+    other, scaled = trained(engine_of(federation, reward_scale=factor))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), one.broadcast, other.broadcast)
+    for client, metrics in report.clients.items():
+        assert metrics["server_weight"] == pytest.approx(scaled.clients[client]["server_weight"], rel=1e-5)
+    fixed = [trained(engine_of(federation, preset="equations", reward_scale=f))[0].broadcast for f in (1.0, factor)]
+    with pytest.raises(AssertionError):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), *fixed)
+
+
+def test_a_unit_that_is_given_is_what_rewards_are_divided_by(federation):
+    halved = engine_of(federation, "fed-td3bc", reward_unit=2.0, local_steps=2)
+    whole = engine_of(federation, "fed-td3bc", local_steps=2)
+    assert halved.prepare(None).reward_unit == 2.0
+    assert whole.prepare(None).reward_unit == 1.0
+    np.testing.assert_allclose(halved._prepared(0)["a"].rewards, whole._prepared(0)["a"].rewards / 2.0, rtol=1e-6)
+    derived = engine_of(federation, "fed-td3bc", reward_unit="federation", local_steps=2)
+    assert derived.prepare(None).reward_unit == engine_of(federation).prepare(None).reward_unit != 1.0
+
+
+def test_a_client_that_trains_alone_has_its_own_unit(federation):
+    engine = engine_of(federation, mode="local")
+    units = engine._units(0)
+    assert units["a"] > 2 * units["b"], "the rewards of a are larger"
+    assert len(set(engine_of(federation)._units(0).values())) == 1, "together they share one"
+
+
+def test_a_private_run_has_no_statistics_and_must_say_its_unit(federation):
+    private = {"privacy": "client", "privacy_clip": 1.0, "privacy_noise": 2.0, "normalise": False}
+    with pytest.raises(FovaError, match="--reward-unit 1"):
+        engine_of(federation, aggregation="uniform", **private)
+    statistics = engine_of(federation, aggregation="uniform", reward_unit=3.0, **private).prepare(None)
+    assert statistics.reward_unit == 3.0
+    assert statistics.log_weights == {}
+    np.testing.assert_array_equal(statistics.normaliser.mean, np.zeros(3))
