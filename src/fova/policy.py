@@ -264,7 +264,7 @@ def load_policy(path: str | Path) -> Policy:
         description = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         weights = parse_weights(path.read_bytes())
         policy = _read(description, weights)
-    except (OSError, ValueError, FovaError) as error:
+    except (OSError, ValueError, RecursionError, FovaError) as error:
         raise FovaError(f"The policy {path} cannot be read: {str(error).rstrip('.')}.") from error
     return policy
 

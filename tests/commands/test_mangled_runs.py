@@ -176,3 +176,9 @@ def test_a_server_with_damaged_settings_is_not_resumed(fova_command, tmp_path, c
     spoil(run / "server.json", content)
     named = "" if "port is" in words or "deadline" in words else "run/server.json"
     refused(fova_command("server", "--resume", "run", "--insecure"), words, named)
+
+
+def test_a_policy_with_a_damaged_description_is_not_played(fova_command, tmp_path):
+    run = make_run(tmp_path / "run")
+    spoil(run / "policy.json", DEEP)
+    refused(fova_command("evaluate", "run", "--episodes", 1), "run/policy.safetensors cannot be read")

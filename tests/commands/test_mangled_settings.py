@@ -54,6 +54,7 @@ def refused(fova_command, tmp_path):
         (f"--size={10**19}", "size is 10000000000000000000"),
         ("--task=", "task is empty"),
         ("--algorithm=", "There is no algorithm called ''"),
+        ("--preset=", "There is no preset of fova called ''"),
     ],
 )
 def test_a_flag_out_of_range(refused, flag, words):
@@ -74,7 +75,7 @@ def test_clients_that_cannot_be(refused, clients, words):
 
 
 def test_networks_are_measured_before_they_are_built(refused, monkeypatch):
-    refused("hidden has 200 layers, but must have 1 to 10", "--clients", "ward.npz", "--hidden", *["8"] * 200)
+    refused("hidden has 200 layers, but must have 1 to 8", "--clients", "ward.npz", "--hidden", *["8"] * 200)
     monkeypatch.setattr(config, "available", lambda: 16 * 10**9)
     refused("of memory, but 16.0 GB are available", "--clients", "ward.npz", "--hidden", "65536", "65536")
     refused("need at least", "--clients", *["ward.npz"] * 64, "--hidden", "8192", "--batch-size", "1000000")
@@ -95,6 +96,7 @@ def test_networks_are_measured_before_they_are_built(refused, monkeypatch):
         ("[algorithm]\nname = 5", "name in [algorithm] is 5, but must be a text"),
         ('[algorithm]\nname = ["fova"]', "name in [algorithm] is ['fova'], but must be a text"),
         ('[algorithm]\nname = ""', "name in [algorithm] is empty"),
+        ('[algorithm]\nname = "a\\u0000.py"', "which has control characters"),
         ("[algorithm]\npreset = 1", "preset in [algorithm] is 1, but must be a text"),
         ('[algorithm]\npreset = ""', "preset in [algorithm] is empty"),
         ("[algorithm]\nalpha = nan", "alpha is nan"),

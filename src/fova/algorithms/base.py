@@ -48,7 +48,7 @@ ClientWeights = Literal["submitted", "returns"]
 # A client measures its policy on this many of its own states at the end of a round.
 MEASURED_STATES = 512
 # More layers take minutes to compile.
-MOST_LAYERS = 10
+MOST_LAYERS = 8
 
 
 # --- What travels through an algorithm --------------------------------------------------------------------

@@ -26,8 +26,8 @@ def parse_run(
     file = read_toml(Path(early["config"])) if "config" in early else ConfigFile()
     algorithm = early.get("algorithm", file.algorithm or "fova")
     preset = early.get("preset")
-    written = file.settings | (algorithms.preset_values(algorithm, preset) if preset else {})
-    settings = algorithms.configure(algorithm, preset or file.preset, **written)
+    written = file.settings | ({} if preset is None else algorithms.preset_values(algorithm, preset))
+    settings = algorithms.configure(algorithm, file.preset if preset is None else preset, **written)
 
     groups = {"run": fill(RunConfig, file.run, "of [run]"), "settings": settings}
     groups |= {name: fill(kind, getattr(file, name), f"of [{name}]") for name, kind in (tables or {}).items()}
