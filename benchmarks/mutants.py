@@ -315,8 +315,12 @@ def main() -> None:
     parser.add_argument("--tests", nargs="+", help="test files to run instead of those that mirror a file")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # removes the copy
-    files = [str(Path(file).resolve().relative_to(ROOT)) for file in options.files]
-    files = files or sorted(str(path.relative_to(ROOT)) for path in (ROOT / "src" / "fova").rglob("*.py"))
+    package = ROOT / "src" / "fova"
+    paths = [Path(file).resolve() for file in options.files] or sorted(package.rglob("*.py"))
+    for path in paths:
+        if not (path.is_file() and path.is_relative_to(package)):
+            parser.error(f"{path} is no file of {package}")
+    files = [str(path.relative_to(ROOT)) for path in paths]
     judged = tomllib.loads(EQUIVALENT.read_text())["mutant"]
     for library in (*LIBRARIES, *TEST_LIBRARIES):
         with suppress(ImportError):
