@@ -30,6 +30,14 @@ def test_good_values_arrive_in_their_type():
     assert isinstance(filled.rate, float)
 
 
+def test_each_of_several_types_is_taken():
+    filled = fill(Ranged, {"weight": "auto", "limit": None}, "here")
+    assert (filled.weight, filled.limit) == ("auto", None)
+    filled = fill(Ranged, {"weight": 2, "limit": 0}, "here")
+    assert (filled.weight, filled.limit) == (2.0, 0.0)
+    assert fill(Example, {"size": 1, "name": ""}, "here").name == ""
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
