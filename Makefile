@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint format bench clean results-tables
+.PHONY: help demo test test-all lint format bench mutants clean results-tables
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,5 +40,8 @@ results-tables: $(STAMP)  ## make the tables in README and docs anew from result
 bench: $(STAMP)  ## measure speed: results/bench.json and docs/performance.md (TORCH=PYTHON compares with PyTorch)
 	$(BIN)/python benchmarks/bench.py $(if $(TORCH),--torch $(TORCH))
 
+mutants: $(STAMP)  ## change the code in one place at a time and list the changes that no test notices (FILES=src/fova/spaces.py)
+	nice $(BIN)/python benchmarks/mutants.py $(FILES) $(if $(TESTS),--tests $(TESTS))
+
 clean:  ## remove the environment and caches (runs/ stays)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants

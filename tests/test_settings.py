@@ -11,7 +11,7 @@ from fova.errors import FovaError
 from fova.federation.clients import ClientSpec
 from fova.network.server import ServerConfig
 from fova.run.config import RunConfig
-from fova.settings import Within, check_ranges, fill, ranges
+from fova.settings import Within, check_ranges, fill, ranges, shown
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,14 @@ def test_good_values_arrive_in_their_type():
     filled = fill(Example, {"size": 3, "rate": 2, "widths": [4, 5], "mode": "b", "on": False, "name": "x"}, "here")
     assert filled == Example(3, 2.0, (4, 5), "b", False, "x")
     assert isinstance(filled.rate, float)
+
+
+def test_each_of_several_types_is_taken():
+    filled = fill(Ranged, {"weight": "auto", "limit": None}, "here")
+    assert (filled.weight, filled.limit) == ("auto", None)
+    filled = fill(Ranged, {"weight": 2, "limit": 0}, "here")
+    assert (filled.weight, filled.limit) == (2.0, 0.0)
+    assert fill(Example, {"size": 1, "name": ""}, "here").name == ""
 
 
 @pytest.mark.parametrize(
@@ -93,6 +101,30 @@ def test_numbers_outside_their_range_are_named(values, words):
         fill(Ranged, values, "here")
     assert words in str(error.value)
     assert len(str(error.value)) < 200, "long values are shortened"
+
+
+def test_the_ends_of_a_range():
+    closed, open_ = Within(1, 5), Within(1, 5, above=True, below=True)
+    assert [closed.holds(x) for x in (0.9, 1, 3, 5, 5.1)] == [False, True, True, True, False]
+    assert [open_.holds(x) for x in (0.9, 1, 3, 5, 5.1)] == [False, False, True, False, False]
+    above = Within(0, above=True)
+    assert [above.holds(x) for x in (0.9e-30, 1e-30, 1e30, 1.1e30)] == [False, True, True, False]
+    assert [Within().holds(x) for x in (-1.1e30, -1e30, 0, 1e30, 1.1e30)] == [False, True, True, True, False]
+    assert not Within().holds(math.nan)
+
+
+def test_a_range_in_words():
+    assert Within(0, above=True).in_words(0) == "above 0"
+    assert Within(0, above=True).in_words(0.5e-30) == "at least 1e-30"
+    assert Within(0, above=True).in_words(-1) == "above 0"
+    assert Within(most=5).in_words(6) == "at most 5"
+    assert Within(most=5).in_words(-2e30) == "at least -1e+30 and at most 5"
+    assert Within(0.5, 1_000, below=True).in_words(0) == "at least 0.5 and below 1,000"
+
+
+def test_a_value_is_shown_with_at_most_60_characters():
+    assert shown("x" * 58) == repr("x" * 58)
+    assert shown("x" * 59) == "'" + "x" * 56 + "..."
 
 
 def test_python_programs_meet_the_same_check():

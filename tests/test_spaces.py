@@ -14,8 +14,8 @@ def test_one_bound_serves_all_columns_and_several_serve_each_its_own():
 
 def test_actions_in_the_users_units_become_numbers_between_minus_one_and_one():
     box = Box.of(2, [0.0, -10.0], [4.0, 10.0])
-    unit = box.to_unit(np.array([[0.0, 0.0], [4.0, 5.0], [3.0, 99.0]], np.float32))
-    np.testing.assert_allclose(unit, [[-1.0, 0.0], [1.0, 0.5], [0.5, 1.0]])
+    unit = box.to_unit(np.array([[0.0, 0.0], [4.0, 5.0], [3.0, 99.0], [-9.0, -99.0]], np.float32))
+    np.testing.assert_allclose(unit, [[-1.0, 0.0], [1.0, 0.5], [0.5, 1.0], [-1.0, -1.0]])
 
 
 def test_actions_of_a_network_in_the_users_units():
@@ -49,6 +49,20 @@ def test_bounds_that_make_no_box_are_refused(low, high, words):
 def test_a_space_survives_its_way_through_a_message():
     space = Space(5, Box.of(2, [0.25, -1.5], [7.5, 2.0]))
     assert Space.from_json(space.to_json()) == space
+
+
+def test_the_smallest_space_has_one_column_of_each():
+    space = Space(1, Box((0.0,), (1.0,)))
+    assert Space.from_json(space.to_json()) == space
+
+
+def test_a_space_in_units_of_the_networks():
+    assert Space.unit(3, 2) == Space(3, Box((-1.0, -1.0), (1.0, 1.0)))
+
+
+def test_a_space_in_words():
+    assert Space.unit(1, 1).words() == "1 observation column and 1 action column"
+    assert Space.unit(2, 3).words() == "2 observation columns and 3 action columns"
 
 
 def test_an_action_space_of_another_kind_is_refused_by_name():

@@ -30,7 +30,7 @@ class Within:
 
     def holds(self, number: float) -> bool:
         """Whether a number is in the range. NaN never is."""
-        if self.above and not number >= self.least + SMALLEST:
+        if self.above and not (number > self.least and number >= self.least + SMALLEST):  # the sum may round down
             return False
         return self.least <= number < self.most if self.below else self.least <= number <= self.most
 

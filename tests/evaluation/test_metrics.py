@@ -16,6 +16,12 @@ def test_the_best_of_training_is_the_highest_return_on_the_way():
     assert metrics.best_of_training(along).round == 2
 
 
+def test_policies_are_compared_by_their_score_where_there_is_one():
+    assert Played(250.0, 1.0, None).figure == 250.0
+    assert Played(250.0, 1.0, 40.0).figure == 40.0
+    assert Played(250.0, 1.0, 0.0).figure == 0.0
+
+
 def test_server_and_clients():
     end = evaluation(3, 5.0, a=1.0, b=2.0, c=6.0)
     assert metrics.server_minus_mean_client(end) == pytest.approx(2.0)

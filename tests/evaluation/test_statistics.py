@@ -109,6 +109,37 @@ def test_equal_runs_leave_no_doubt_and_one_run_has_no_interval():
         assert math.isnan(alone.high)
 
 
-def test_scores_must_be_a_matrix():
+def test_one_run_is_shown_without_an_interval():
+    assert str(bootstrap_mean([3.25])) == "3.2"
+    assert str(statistics.Interval(3.0, 2.5, 3.75)) == "3.0 [2.5, 3.8]"
+
+
+def test_one_run_has_its_value_and_two_have_an_interval():
+    assert estimate([[1.0, 4.0]], mean).value == 2.5
+    # Two runs of one task: a resample is (0, 0), (0, 4), (4, 0) or (4, 4), each with probability 1/4.
+    assert bootstrap_mean([0.0, 4.0]) == (2.0, 0.0, 4.0)
+    assert bootstrap_mean([0.0, 4.0], confidence=0.4) == (2.0, 2.0, 2.0)
+
+
+def test_an_improvement_over_a_single_run_has_no_interval():
+    several, single = [[1.0], [3.0]], [[2.0]]
+    for x, y in ((several, single), (single, several)):
+        found = probability_of_improvement(x, y)
+        assert found.value == 0.5
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
+    assert probability_of_improvement(several, [[0.0], [2.0]]) == (0.75, 0.0, 1.0)
+
+
+def test_the_same_runs_have_the_same_interval_in_every_report():
+    """10,000 resamples of generator 0."""
+    values = np.array([1.0, 2.0, 4.0, 8.0])
+    drawn = values[np.random.default_rng(0).integers(0, 4, (10_000, 4, 1))][..., 0].mean(axis=1)
+    found = bootstrap_mean(list(values))
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
+
+
+@pytest.mark.parametrize("scores", [[1.0, 2.0], np.zeros((0, 3)), np.zeros((3, 0)), np.zeros((1, 1, 1))])
+def test_scores_must_be_a_matrix(scores):
     with pytest.raises(ValueError, match="runs, tasks"):
-        estimate([1.0, 2.0], statistics.mean)
+        estimate(scores, statistics.mean)

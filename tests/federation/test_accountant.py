@@ -105,6 +105,24 @@ def test_noise_for_a_budget_keeps_it_with_nothing_to_spare():
     assert epsilon(noise, 0.1, 100, 1e-5) <= 8.0 < epsilon(0.997 * noise, 0.1, 100, 1e-5)
 
 
+@pytest.mark.parametrize("target", [0.3, 0.7, 1.0, 2.0, 3.0, 5.0, 8.0, 20.0])
+def test_noise_for_a_budget_is_the_least_to_one_part_in_a_thousand(target):
+    noise = noise_for(target, 1.0, 10, 1e-5)
+    assert epsilon(noise, 1.0, 10, 1e-5) <= target < epsilon(0.999 * noise, 1.0, 10, 1e-5)
+
+
+def test_a_budget_that_nobody_can_spend_takes_the_least_noise():
+    assert 0.1 <= noise_for(1e9, 1.0, 1, 1e-5) <= 0.1002
+
+
+def test_the_least_noise_is_a_tenth():
+    # the best order of one round of everybody: a / (2 s^2) + log(1 - 1/a) - log(a delta) / (a - 1)
+    implied = min(50 * a + math.log1p(-1 / a) - math.log(a * 1e-5) / (a - 1) for a in np.arange(1.01, 3, 1e-3))
+    assert epsilon(0.1, 1.0, 1, 1e-5) == pytest.approx(implied, rel=2e-3)
+    with pytest.raises(FovaError, match=r"at least 0\.1"):
+        epsilon(0.0999, 1.0, 1, 1e-5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

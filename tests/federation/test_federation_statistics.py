@@ -62,6 +62,13 @@ def test_what_a_client_tells_by_hand():
     assert told.low_reward == 6.0 - 3 * 12.0 / 4
 
 
+def test_rewards_count_as_they_are_and_observations_are_summed_unless_told_otherwise():
+    told = client_statistics(from_episodes([episode([1.0, 2.0])]))
+    assert told.reward_sum == 3.0
+    assert told.observations.count == 2
+    assert Statistics(common_normaliser([told], 2)).reward_unit == 1.0
+
+
 def test_what_one_step_is_worth_by_hand():
     assert client([2.0] * 10).step_value(GAMMA) == pytest.approx(2.0), "without an end a step pays the mean reward"
     # one row in five is an end: V = 2 + 0.99 * 0.8 V, so V = 2 / 0.208, and a step is worth a hundredth of it
@@ -81,6 +88,19 @@ def test_weights_by_hand():
     assert weights["best"] == 0.0
     assert weights["near"] == pytest.approx(-20 * 0.2 / 4.5)
     assert weights["far"] == LEAST_LOG_WEIGHT
+
+
+def test_every_client_keeps_a_minimum_weight():
+    """A share of e^-4, about a fiftieth of the best client's."""
+    weights = weights_by_returns({"best": client([4.0] * 6), "far": client([0.5, 1.5] * 3)}, GAMMA)
+    assert weights == {"best": 0.0, "far": -4.0}
+
+
+@pytest.mark.parametrize("reward", [1.0, -1.0])
+@pytest.mark.parametrize(("behind", "weight"), [(1.5e-9, -4.0), (0.5e-9, 0.0)])
+def test_a_difference_below_a_billionth_is_rounding(reward, behind, weight):
+    clients = {"best": client([reward]), "other": client([reward - behind])}
+    assert weights_by_returns(clients, GAMMA) == {"best": 0.0, "other": weight}
 
 
 def test_ends_count_as_nothing_paid_afterwards():

@@ -174,3 +174,14 @@ def test_the_noise_it_names_keeps_the_budget(noise_at):
 def test_settings_that_promise_nothing_are_refused(nonsense, words):
     with pytest.raises(FovaError, match=words):
         privacy(**nonsense)
+
+
+def test_the_smallest_settings_that_promise_something_are_taken():
+    assert privacy(clients=2).expected_clients == 2
+    assert privacy(participation=0.1).expected_clients == 1.0
+    assert privacy(delta=0.0999).delta == 0.0999
+
+
+def test_what_a_round_logs():
+    setting = privacy(participation=0.2)
+    assert setting.spent(30) == {"epsilon_round": setting.epsilon(1), "epsilon": setting.epsilon(30), "delta": 1e-5}

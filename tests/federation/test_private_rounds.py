@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fova.algorithms import configure
-from fova.algorithms.base import Broadcast, Submission
+from fova.algorithms.base import Batch, Broadcast, Submission, pack
 from fova.algorithms.bc import FedBc
 from fova.federation import rounds
 from fova.federation.compression import COMPRESSIONS
@@ -61,6 +61,12 @@ def test_ten_times_the_median_is_the_limit():
     assert verdicts(submissions([1, 2, 3, 20, -20.5])) == [OK] * 3 + [OK, OK], "the median of all five is 3"
     assert verdicts(submissions([1, 2, 3, 20, -30.5])) == [OK] * 4 + [HUGE]
     assert verdicts(submissions([1, 2, 3, 1e30, -1e38])) == [OK] * 3 + [HUGE] * 2
+    assert verdicts(submissions([1, 1, 1, 10])) == [OK] * 4, "exactly 10 times is not more than 10 times"
+
+
+def test_the_limit_follows_updates_of_any_size():
+    assert verdicts(submissions([0.01, 0.01, 0.01, 0.09])) == [OK] * 4
+    assert verdicts(submissions([0.01, 0.01, 0.01, 0.11])) == [OK] * 3 + [HUGE]
 
 
 def test_what_is_federated_beside_networks_is_not_compared():
@@ -121,7 +127,53 @@ def test_a_huge_submission_is_rejected_and_named_and_the_round_goes_on():
     assert distance(state.broadcast.actor, mean) < 1e-5
 
 
+# --- Weights ---
+
+
+def test_shares_of_the_mean_by_hand():
+    np.testing.assert_allclose(rounds.server_weights(np.log([1.0, 3.0])), [0.25, 0.75])
+    np.testing.assert_allclose(rounds.server_weights(np.array([1000.0, -np.inf, 1000.0])), [0.5, 0.0, 0.5])
+    assert rounds.server_weights(np.full(3, -np.inf)).tolist() == [0.0, 0.0, 0.0]
+    assert rounds.server_weights(np.zeros(0)).tolist() == []
+
+
+def test_two_groups_count_by_their_weights():
+    """Means of 1 with weight 1 and of 5 with weight 3: (1 + 15) / 4."""
+    one, other = (rounds.alone({"w": np.array([mean], "f")}) for mean in (1.0, 5.0))
+    merged, log_total = rounds.merge_groups(one, np.log(1.0), other, np.log(3.0))
+    np.testing.assert_allclose(merged.parameters["w"], [[4.0]], rtol=1e-6)
+    np.testing.assert_allclose(log_total, np.log(4.0), rtol=1e-6)
+    assert merged.log_weight.tolist() == [0.0]
+    assert merged.metrics == {}
+
+
+# --- Keys ---
+
+
+def test_every_use_of_randomness_has_a_key_of_its_own():
+    root = jax.random.key(0)
+    keys = [rounds.init_key(root)]
+    for number in (0, 1):
+        keys += [rounds.participation_key(root, number), rounds.publication_key(root, number)]
+        for client in map(rounds.identity, ("east", "west")):
+            keys += [rounds.client_key(root, number, client), rounds.envelope_key(root, number, client)]
+    assert len({jax.random.key_data(key).tobytes() for key in keys}) == len(keys) == 13
+
+
+def test_a_client_is_known_by_the_checksum_of_its_name():
+    assert rounds.identity("123456789") == 0xCBF43926  # the check value of CRC-32
+
+
 # --- Bytes ---
+
+
+def test_a_made_up_row_is_as_wide_as_a_row_of_data():
+    # two observations of 3, two actions of 2, reward, terminal, has_next_action
+    made_up = rounds.no_data(SPACE)
+    assert made_up.rows.shape == (1, 13)
+    assert int(made_up.length) == 1
+    data = make_transitions(0)
+    assert pack(Batch(*(getattr(data, name) for name in Batch._fields))).shape[1] == 13
 
 
 def test_bytes_of_a_message_by_hand():

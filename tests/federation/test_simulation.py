@@ -182,6 +182,23 @@ def test_partial_participation_leaves_the_others_alone():
     assert seen == set(clients), "over some rounds everybody takes part"
 
 
+@pytest.mark.parametrize(
+    ("clients", "participation", "participants"),
+    [(3, 0.01, 1), (5, 0.3, 2), (5, 0.5, 2), (5, 0.7, 4), (5, 1.0, 5)],  # halves go to the even number
+)
+def test_how_many_clients_take_part(clients, participation, participants):
+    data = make_transitions(0)
+    settings = RoundSettings(local_steps=1, participation=participation, cohort=4)
+    simulation = Simulation(TINY, {f"c{i}": data for i in range(clients)}, SPACE, settings)
+    assert simulation.participants == participants
+    assert simulation.cohort == min(4, participants)
+    for number in range(3):
+        chosen = simulation._choose(number)
+        assert len(chosen) == participants
+        assert chosen == sorted(set(chosen)), "nobody is chosen twice"
+        assert set(chosen) <= set(range(clients))
+
+
 def test_new_data_keeps_the_clients_and_their_learners(unequal_clients):
     simulation = Simulation(TINY, unequal_clients, SPACE, RoundSettings(local_steps=2))
     state, _ = simulation.round(simulation.start())
