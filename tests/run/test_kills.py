@@ -42,7 +42,7 @@ def test_a_run_survives_kills_at_random_moments(tmp_path):
     run = tmp_path / "runs" / "killed"
     process = fova(tmp_path, *start, "killed")
     for _ in range(KILLS):
-        # A moment that depends on the run's own output and not on how quick the machine is, then a short random one.
+        # A moment that depends on the run's own output, not on the machine's speed, and then a short random one.
         lines_until(process, rng.randint(1, 6))
         try:
             process.wait(rng.uniform(0.0, 2.0))

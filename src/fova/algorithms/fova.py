@@ -1,10 +1,8 @@
 """FOVA: federated offline RL with a vote and advantage-weighted regression.
 
-Read this file beside the paper ("FOVA: Offline Federated Reinforcement Learning with Mixed-Quality Data"). The
-functions below carry its equation labels.
-
-Three candidates compete at a state x: a_l ~ pi_k(.|x) of the client's policy, a_b the action of the data at x, and
-a_g ~ pibar(.|x) of the global policy, which is frozen during a round.
+Read this file beside the paper, whose equation labels stand at the functions. Three candidates compete at a state x:
+a_l ~ pi_k(.|x) of the client's policy, a_b the action of the data at x, and a_g ~ pibar(.|x) of the global policy,
+which is frozen during a round.
 """
 
 from dataclasses import dataclass
