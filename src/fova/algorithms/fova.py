@@ -1,6 +1,6 @@
 """FOVA: federated offline RL with a vote and advantage-weighted regression.
 
-Read this file beside the paper, whose equation labels stand at the functions. Three candidates compete at a state x:
+Read this file beside the paper, whose equation labels stand at the functions. Three candidates compete at state x:
 a_l ~ pi_k(.|x) of the client's policy, a_b the action of the data at x, and a_g ~ pibar(.|x) of the global policy,
 which is frozen during a round.
 """
