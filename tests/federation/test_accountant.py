@@ -105,7 +105,7 @@ def test_noise_for_a_budget_keeps_it_with_nothing_to_spare():
     assert epsilon(noise, 0.1, 100, 1e-5) <= 8.0 < epsilon(0.997 * noise, 0.1, 100, 1e-5)
 
 
-@pytest.mark.parametrize("target", [0.3, 0.7, 1.0, 2.0, 3.0, 5.0, 8.0, 20.0])
+@pytest.mark.parametrize("target", [0.3, 0.7, 1.0, 2.0, 3.0, 5.0, 8.0, 20.0, 100.0, 200.0])
 def test_noise_for_a_budget_is_the_least_to_one_part_in_a_thousand(target):
     noise = noise_for(target, 1.0, 10, 1e-5)
     assert epsilon(noise, 1.0, 10, 1e-5) <= target < epsilon(0.999 * noise, 1.0, 10, 1e-5)
