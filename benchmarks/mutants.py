@@ -6,8 +6,8 @@ Every mutant is tried in a copy of the tree; the working tree is never written t
 and a run that was stopped goes on where it stopped: a mutant that was killed is tried again only when its file
 changes, a survivor when the file or its tests change. `equivalent_mutants.toml` lists the ones no test can kill.
 
-mutmut does not mutate module constants, and cosmic-ray starts Python and JAX anew for each mutant. Here the
-libraries are imported once, and every mutant is tested in a fork of that process.
+The libraries are imported once, and every mutant is tested in a fork of that process: JAX is not started anew each
+time.
 """
 
 import argparse
