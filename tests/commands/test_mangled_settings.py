@@ -102,7 +102,7 @@ def test_networks_are_measured_before_they_are_built(refused, monkeypatch):
         ("[algorithm]\nalpha = nan", "alpha is nan"),
         (f"[algorithm]\nhidden = [{HUGE}]", "hidden is (999"),
         ('task = ""', "task is empty"),
-        ('[[client]]\ndata = ""', "data is empty"),
+        ('[[client]]\ndata = ""', "is an empty name"),
         ('[[client]]\ndata = "ward.npz"\nname = ""', "has an empty name"),
         ('[[client]]\ndata = "ward.npz"\noffset = -1', "offset is -1"),
     ],
