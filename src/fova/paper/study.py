@@ -40,6 +40,12 @@ BASELINES = (
     Variant("fed-bc", "fed-bc"),
 )
 
+# The same help for everybody: every rival weights clients by the returns in their data, as FOVA does.
+SAME_WEIGHTS = tuple(
+    Variant(f"{name} (returns)", name, preset=preset, run={"aggregation": "returns"})
+    for name, preset in (("fed-bc", None), ("fed-iql", None), ("fedora", "layer-norm"), ("fed-td3bc", "layer-norm"))
+)
+
 OTHERS = (
     Variant("fedora (published)", "fedora"),
     Variant("fed-td3bc (published)", "fed-td3bc"),
@@ -115,6 +121,13 @@ ENTRIES = (
         "Clients of mixed quality: FOVA and the baselines in a fair fight",
         (*MIXED, COMPLEMENTARY),
         (RECOMMENDED, *BASELINES),
+        SCALES,
+    ),
+    Entry(
+        "same-weights",
+        "Clients of mixed quality: every algorithm weights clients by the returns in their data",
+        (*MIXED, COMPLEMENTARY),
+        (RECOMMENDED, *SAME_WEIGHTS),
         SCALES,
     ),
     Entry(
