@@ -17,7 +17,7 @@ from fova.federation.privacy import NoiseAt, Privacy
 
 LARGE = {"clients": 128, "size": 200, "rounds": 30, "local_steps": 25, "hidden": (24, 24)}
 SMALL = {"clients": 5, "size": 2000, "rounds": 12, "local_steps": 40, "hidden": (64, 64)}
-# Strengths as numbers: "auto" would federate the unit of reward, too, which takes its part of the clipping norm.
+# Strengths as numbers: "auto" needs the unit of reward, a statistic of the data that privacy does not cover.
 STRENGTHS = {"alpha": 5.0, "lam": 5.0, "beta": 5.0, "server_weights": "plain"}
 CLIP, DELTA = 0.6, 1e-5  # without privacy the median of clients' norms is near 0.55
 NOISE: tuple[tuple[NoiseAt, float], ...] = (
