@@ -446,3 +446,29 @@ def test_kill_nine_then_resume_is_byte_identical(tmp_path, logs):
     assert not (directory / "result.json").exists(), "it must have been killed before its end"
     subprocess.run(command("--resume", directory), cwd=tmp_path, check=True, capture_output=True)
     assert contents(directory) == contents(tmp_path / "runs" / "whole")
+
+
+def test_episodes_kept_aside_never_reach_training_nor_its_statistics(tmp_path):
+    whole = federation()
+    settings = TINY | {"rounds": 2, "hold_out": 0.25}
+    fova.train(clients=whole, directory=tmp_path / "held", **settings)
+    training = fova.Federation.of(whole.holding_out(0.25, seed=0).clients)
+    fova.train(clients=training, directory=tmp_path / "alone", **settings | {"hold_out": 0.0})
+    for name in ("statistics.json", "metrics.jsonl", "policy.safetensors"):
+        assert (tmp_path / "held" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    described = json.loads((tmp_path / "held/clients.json").read_text())
+    for name, aside in whole.holding_out(0.25, seed=0).held_out.items():
+        assert described[name]["held_out"]["digest"] == aside.digest()
+        assert described[name]["held_out"]["episodes"] == 1
+        assert described[name]["rows"] == len(training.clients[name])
+
+
+def test_a_run_is_resumed_with_the_same_episodes_kept_aside(tmp_path):
+    settings = TINY | {"rounds": 2, "hold_out": 0.25}
+    fova.train(clients=federation(), directory=tmp_path / "held", **settings)
+    assert set(policies_of(tmp_path / "held", federation())) == {"server", "a", "b"}
+    described = json.loads((tmp_path / "held/clients.json").read_text())
+    described["a"]["held_out"]["digest"] = "other"
+    (tmp_path / "held/clients.json").write_text(json.dumps(described))
+    with pytest.raises(FovaError, match="data of client 'a' has changed"):
+        policies_of(tmp_path / "held", federation())

@@ -8,7 +8,7 @@ given. A piece starts at the start of an episode if the source has enough data.
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from rich.table import Table
 
-from fova.data import partition, sources
+from fova.data import hold_out, partition, sources
 from fova.data.minari_store import looks_like_id
 from fova.data.normalise import Normaliser
 from fova.data.paths import as_path
@@ -65,6 +65,8 @@ class Federation:
     task: Task | None = None
     specs: tuple[ClientSpec, ...] = ()
     later: tuple["Federation", ...] = ()  # the same clients with the data of each later stage, in order
+    # Episodes that were kept aside; none for a client with too little data.
+    held_out: Mapping[str, Transitions] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -169,15 +171,43 @@ class Federation:
         ]
         return replace(turns[0], later=tuple(turns[1:]))
 
+    def holding_out(
+        self, share: float, seed: int = 0, note: Callable[[str], None] = lambda message: None
+    ) -> "Federation":
+        """The federation with a share of every client's episodes kept aside in `held_out`.
+
+        The same seed keeps the same episodes aside. `note` receives remarks about clients with too little data.
+        """
+        if not share:
+            return self
+        parts = {name: hold_out.split(data, share, seed, name) for name, data in self.clients.items()}
+        for name, part in parts.items():
+            if part.held_out is None:
+                note(f"{name} has too few episodes to keep one aside: it trains on all of its data")
+        return replace(
+            self,
+            clients={name: part.training for name, part in parts.items()},
+            held_out={name: part.held_out for name, part in parts.items() if part.held_out is not None},
+            later=tuple(turn.holding_out(share, seed, note) for turn in self.later),
+        )
+
     def turns(self) -> tuple["Federation", ...]:
         """The federation at the start, and after each replacement of its data."""
         return (replace(self, later=()), *self.later)
 
     def whole_clients(self) -> Mapping[str, Transitions]:
         """All data of each client over the whole run."""
-        if not self.later:
-            return self.clients
-        return {name: join([turn.clients[name] for turn in self.turns()]) for name in self.clients}
+        return self._joined([turn.clients for turn in self.turns()])
+
+    def whole_held_out(self) -> Mapping[str, Transitions]:
+        """All episodes of each client that were kept aside over the whole run."""
+        return self._joined([turn.held_out for turn in self.turns()])
+
+    def _joined(self, turns: Sequence[Mapping[str, Transitions]]) -> Mapping[str, Transitions]:
+        if len(turns) == 1:
+            return turns[0]
+        every = {name: [turn[name] for turn in turns if name in turn] for name in self.clients}
+        return {name: join(pieces) for name, pieces in every.items() if pieces}
 
     def pooled(self) -> "Federation":
         """The federation with all data pooled in one client: a reference that a real federation cannot have."""

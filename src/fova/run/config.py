@@ -82,6 +82,8 @@ class RunConfig:
     data_sequence: tuple[str, ...] = ()
     """Data that all clients go through in turn, each for an equal share of the rounds, in place of what they name:
     random expert medium. Observation statistics are those of the whole sequence."""
+    hold_out: Annotated[float, Within(0, 0.5)] = 0.0
+    """Share of every client's episodes that is kept aside and never trained on, for `fova judge`; 0.1 is usual."""
     evaluate_every: Annotated[int, Within(0, MOST_ROUNDS)] = 10
     """Play the server's policy every so many rounds; 0 never. Needs a task."""
     episodes: Annotated[int, Within(1, MOST_EPISODES)] = 5
