@@ -115,3 +115,9 @@ def test_a_file_that_cannot_be_meant(refused, tmp_path, text, words):
 def test_a_file_that_is_no_text(refused, tmp_path):
     (tmp_path / "c.toml").write_bytes("task = 'é'".encode("latin-1"))
     refused("c.toml cannot be read", "--config", "c.toml")
+
+
+def test_a_file_saved_by_a_windows_editor_is_read(refused, tmp_path):
+    """A byte order mark and lines that end in CR LF; the name of the task is then what is wrong."""
+    (tmp_path / "c.toml").write_bytes(b'\xef\xbb\xbftask = "maze"\r\n' + CLIENT.replace("\n", "\r\n").encode())
+    refused("There is no task called 'maze'", "--config", "c.toml")

@@ -271,7 +271,7 @@ class ConfigFile:
 def read_toml(path: Path) -> ConfigFile:
     """Read a configuration file; a word in it that means nothing is an error, not ignored."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError as error:
         raise FovaError(f"The configuration {path} cannot be read: its brackets are nested too deep.") from error
     except (OSError, ValueError) as error:  # also a whole number of too many digits
