@@ -104,6 +104,11 @@ def test_networks_are_measured_before_they_are_built(refused, monkeypatch):
         ('task = ""', "task is empty"),
         ('[[client]]\ndata = ""', "is an empty name"),
         ('[[client]]\ndata = "ward.npz"\nname = ""', "has an empty name"),
+        ('[[client]]\ndata = "ward.npz"\nname = " \\t"', "has an empty name"),
+        ('[[client]]\ndata = "ward.npz"\nname = "server"', "the name of the global policy"),
+        ('[[client]]\ndata = "ward.npz"\nname = "\\u001b[31mred"', "no control characters"),
+        (f'[[client]]\ndata = "ward.npz"\nname = "{"x" * 301}"', "at most 300 characters"),
+        (CLIENT * 40, "has 54 transitions, but each of its clients needs at least 2"),
         ('[[client]]\ndata = "ward.npz"\noffset = -1', "offset is -1"),
     ],
 )

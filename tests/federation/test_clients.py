@@ -113,3 +113,14 @@ def test_every_client_keeps_episodes_aside_and_small_ones_are_named():
     assert len(federation.clients["small"]) == len(whole.clients["small"])
     assert notes == ["small has too few episodes to keep one aside: it trains on all of its data"]
     assert whole.holding_out(0.0) is whole
+
+
+@pytest.mark.parametrize("name", ["server", "", " ", "two\nlines", "x" * 301])
+def test_a_name_that_files_could_not_tell_is_refused_in_memory_too(name):
+    with pytest.raises(FovaError, match="name"):
+        Federation.of({"east": make_transitions(0), name: make_transitions(1)})
+
+
+def test_names_may_be_in_any_language():
+    names = ["Süd", "東京", "क्षेत्र", "x" * 300]
+    assert list(Federation.of({name: make_transitions(0) for name in names}).clients) == names

@@ -6,6 +6,7 @@ given. A piece starts at the start of an episode if the source has enough data.
 """
 
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,13 +24,14 @@ from fova.data.normalise import Normaliser
 from fova.data.paths import as_path
 from fova.data.transitions import Transitions, check, join
 from fova.errors import FovaError
-from fova.settings import Within, check_ranges
+from fova.settings import Within, check_ranges, shown
 from fova.spaces import ActionSpace, Box, Discrete, Space
 from fova.tasks import datasets
 from fova.tasks.registry import Task
 
 DEFAULT_SIZE = 5000
 MOST_ROWS = 1_000_000_000
+LONGEST_NAME = 300  # characters; the name of a file has 255 at most
 Bounds = tuple[ArrayLike, ArrayLike] | None
 
 
@@ -50,10 +52,21 @@ class ClientSpec:
         check_ranges(self)
         if not self.data:
             raise FovaError("A client's data is an empty name. Name a quality of the task, or a file.")
-        if self.name == "":
-            raise FovaError(
-                f"The client with data {self.data!r} has an empty name. Leave the name out for the default."
-            )
+        if self.name is not None:
+            insist_on_name(self.name, f"The client with data {shown(self.data)}")
+
+
+def insist_on_name(name: str, whose: str) -> None:
+    """Refuse a name that the files of a run or a terminal could not show as this client's."""
+    if not name.strip():
+        raise FovaError(f"{whose} has an empty name. Leave the name out for the default.")
+    if name == "server":
+        raise FovaError(f"{whose} is called 'server', which is the name of the global policy. Take another name.")
+    if len(name) > LONGEST_NAME or any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise FovaError(
+            f"{whose} is called {shown(name)}, but a name has at most {LONGEST_NAME} characters and no control "
+            "characters."
+        )
 
 
 @dataclass(frozen=True)
@@ -90,6 +103,7 @@ class Federation:
         elif bounds is not None:
             space = Space(space.observation, bounded(space.action, bounds))
         for name, data in clients.items():
+            insist_on_name(name, "A client")
             check(data, name, space.action, space.observation)
         return Federation(clients, space, task)
 
@@ -125,6 +139,12 @@ class Federation:
             else:
                 loaded[source] = _make(source, [spec for spec in specs if spec.data == source], task, seed, tell)
         even = {source: len(loaded[source]) // count for source, count in Counter(s.data for s in specs).items()}
+        for spec in specs:
+            if spec.size is None and even[spec.data] < 2:
+                raise FovaError(
+                    f"{spec.data} has {len(loaded[spec.data]):,} transitions, but each of its clients needs at "
+                    "least 2. Name it for fewer clients."
+                )
         clients: dict[str, Transitions] = {}
         placed: list[ClientSpec] = []
         for spec in specs:
