@@ -111,6 +111,11 @@ def test_noise_for_a_budget_is_the_least_to_one_part_in_a_thousand(target):
     assert epsilon(noise, 1.0, 10, 1e-5) <= target < epsilon(0.999 * noise, 1.0, 10, 1e-5)
 
 
+def test_a_budget_may_be_spent_to_the_last():
+    assert noise_for(epsilon(0.2, 1.0, 10, 1e-5), 1.0, 10, 1e-5) == 0.2
+    assert noise_for(epsilon(0.4, 1.0, 10, 1e-5), 1.0, 10, 1e-5) == 0.4
+
+
 def test_a_budget_that_nobody_can_spend_takes_the_least_noise():
     assert 0.1 <= noise_for(1e9, 1.0, 1, 1e-5) <= 0.1002
 
