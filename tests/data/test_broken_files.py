@@ -10,7 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, MultiDiscrete
 from hand_made import (
     columns,
     parquet_columns,
@@ -467,8 +467,8 @@ BROKEN = {
     "minari's data without rewards": (minari_without("episode_2/rewards"), "episode 2", "rewards"),
     "minari with episodes nobody counted": (metadata(total_episodes=3), "total_episodes", "holds 4"),
     "minari without an episode": (minari_without("episode_1"), "total_episodes", "holds 3"),
-    "discrete actions": (
-        minari({"actions": np.zeros(3, int)}, action_space=Discrete(3)), "action_space", "Discrete(3)"
+    "actions of several codes": (
+        metadata(action_space=serialised(MultiDiscrete([3, 3]))), "action_space", "MultiDiscrete"
     ),
     "image observations": (
         metadata(observation_space=serialised(Box(0, 1, (2, 2)))), "observation_space", "vectors"
