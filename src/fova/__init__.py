@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from fova.version import __version__
 
 if TYPE_CHECKING:
+    from fova.deploy.export import export_onnx as export_onnx
+    from fova.deploy.service import serve as serve
     from fova.errors import FovaError as FovaError
     from fova.federation.clients import ClientSpec as ClientSpec
     from fova.federation.clients import Federation as Federation
@@ -31,8 +33,10 @@ _HOMES = {
     "FovaError": "fova.errors",
     "Policy": "fova.policy",
     "Result": "fova.run.training",
+    "export_onnx": "fova.deploy.export",
     "load_policy": "fova.policy",
     "resume": "fova.run.training",
+    "serve": "fova.deploy.service",
     "train": "fova.run.training",
 }
 __all__ = ["__version__", *_HOMES]
