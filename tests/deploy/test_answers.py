@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from deploy.made_policies import MEAN, STD, make_policy, observations
+from deploy.made_policies import CHOICE, MEAN, STD, make_policy, observations
 from fova.deploy.answers import Answers, NotJSON
 from fova.errors import FovaError
 
@@ -75,6 +75,20 @@ def test_what_is_no_observation_is_refused_with_its_place(request_, words):
 def test_what_is_no_json_is_refused(body, words):
     with pytest.raises(NotJSON, match=words):
         act(body)
+
+
+def test_discrete_actions_have_their_names_and_probabilities():
+    policy, rows = make_policy("categorical"), observations(5)
+    answers = Answers(policy)
+    replies = answers.act(json.dumps({"observations": rows.tolist()}).encode())["answers"]
+    assert [reply["code"] for reply in replies] == policy(rows).tolist()
+    assert [reply["action"] for reply in replies] == [CHOICE.action.names[code] for code in policy(rows)]
+    given = [[reply["probabilities"][name] for name in CHOICE.action.names] for reply in replies]
+    np.testing.assert_allclose(given, policy.probabilities(rows), rtol=1e-5)
+    answer = answers.schema()["$defs"]["answer"]["properties"]
+    assert answer["action"] == {"enum": ["nothing", "fluids", "vasopressor"]}
+    assert answer["code"]["maximum"] == 2
+    assert set(replies[0]) == set(answer)
 
 
 def test_warnings_name_the_columns_far_from_the_training_data():

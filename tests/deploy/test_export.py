@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from deploy.made_policies import KINDS, SPACE, make_policy, observations
+from deploy.made_policies import CHOICE, KINDS, SPACE, make_policy, observations
 from fova.deploy import export
 from fova.deploy.export import export_onnx
 from fova.deploy.graph import REFUSED, policy_model
@@ -45,6 +45,38 @@ def test_onnxruntime_gives_the_actions_of_the_saved_policy(tmp_path, kind, layer
         np.testing.assert_allclose(actions, policy(rows), rtol=1e-5, atol=1e-5)
         assert actions.shape == (len(rows), 2)
         assert valid.tolist() == [True] * len(rows)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("on_invalid", ["error", "flag"])
+def test_discrete_actions_are_codes_with_probabilities_and_names(tmp_path, layer_norm, on_invalid):
+    policy = make_policy("categorical", layer_norm, seed=4)
+    assert export_onnx(policy, tmp_path / "policy.onnx", on_invalid) < 1e-6
+    running = session(tmp_path / "policy.onnx")
+    for rows in (observations(40), observations(1), observations(6)[:0]):
+        codes, shares, valid = running.run(["action", "probabilities", "valid"], {"observation": rows})
+        assert codes.dtype == np.int64
+        np.testing.assert_array_equal(codes, policy(rows))
+        np.testing.assert_allclose(shares, policy.probabilities(rows), atol=1e-5)
+        assert valid.tolist() == [True] * len(rows)
+    assert set(policy(observations(40))) == {0, 1, 2}
+    assert json.loads(running.get_modelmeta().custom_metadata_map["action_names"]) == list(CHOICE.action.names)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+def test_no_discrete_action_is_chosen_for_what_the_policy_refuses(bad):
+    policy = make_policy("categorical")
+    rows = observations()
+    rows[2, 0] = bad
+    for wanted in ("action", "probabilities"):
+        with pytest.raises(Exception, match=REFUSED):
+            session(policy_model(policy)).run([wanted], {"observation": rows})
+    codes, shares, valid = session(policy_model(policy, "flag")).run(None, {"observation": rows})
+    assert valid.tolist() == [True, True, False, True, True, True]
+    assert np.isnan(shares[2]).all()
+    with pytest.raises(IndexError):
+        CHOICE.action.names[codes[2]]
+    np.testing.assert_array_equal(codes[valid], policy(rows[valid]))
 
 
 def test_an_action_by_hand():

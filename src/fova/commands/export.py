@@ -26,7 +26,7 @@ class ExportOptions:
     """The file to write (default: beside the policy, with the ending .onnx)."""
     on_invalid: Literal["error", "flag"] = "error"
     """What happens to an observation that is missing (NaN), infinite or far too large. error: the call fails,
-    for the whole batch. flag: the output `valid` is false for that row, and its action is NaN."""
+    for the whole batch. flag: the output `valid` is false for that row, and its action is NaN (a code: -2^63)."""
 
 
 def command(arguments: list[str]) -> None:
@@ -40,5 +40,6 @@ def command(arguments: list[str]) -> None:
     difference = export_onnx(policy, path, options.on_invalid)
     terminal = Terminal()
     terminal.write_line(f"{options.format}     {path}")
-    terminal.write_line(f"takes    {policy.space.words()}; actions in your units")
-    terminal.write_line(f"checked  {difference:.0e} of an action's range from the policy, on 64 observations")
+    terminal.write_line(f"takes    {policy.space.words()}")
+    unit = "probability" if policy.kind == "categorical" else "an action's range"
+    terminal.write_line(f"checked  on 64 observations, at most {difference:.0e} of {unit} from the policy")

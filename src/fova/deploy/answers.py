@@ -15,6 +15,7 @@ import numpy as np
 from fova.errors import FovaError
 from fova.policy import NORMALISER, Floats, Policy
 from fova.settings import shown
+from fova.spaces import Discrete
 from fova.version import __version__
 
 ONE, MANY = "observation", "observations"
@@ -57,10 +58,18 @@ class Answers:
         numbers = [self._numbers(values, row) for row, values in enumerate(observations)]
         with np.errstate(over="ignore"):  # the policy refuses what becomes infinite
             rows = np.asarray(numbers, np.float32)
-        actions = self.policy(rows)
         return [
-            {"action": action, "warnings": warnings}
-            for action, warnings in zip(actions.tolist(), self._warnings(rows))
+            action | {"warnings": warnings} for action, warnings in zip(self._actions(rows), self._warnings(rows))
+        ]
+
+    def _actions(self, rows: Floats) -> list[dict[str, Any]]:
+        codes_or_numbers = self.policy(rows).tolist()
+        if not isinstance(self.policy.space.action, Discrete):
+            return [{"action": numbers} for numbers in codes_or_numbers]
+        names = self.policy.space.action.names
+        return [
+            {"action": names[code], "code": code, "probabilities": dict(zip(names, shares))}
+            for code, shares in zip(codes_or_numbers, self.policy.probabilities(rows).tolist())
         ]
 
     def _numbers(self, values: Any, row: int) -> list[float]:
@@ -133,10 +142,19 @@ class Answers:
         return {"type": "array", "items": {"type": "number"}, "minItems": columns, "maxItems": columns}
 
     def _answer_schema(self) -> dict[str, Any]:
-        low, high = (bound.tolist() for bound in self.policy.space.action.bounds)
-        columns = [{"type": "number", "minimum": least, "maximum": most} for least, most in zip(low, high)]
-        action = {"type": "array", "prefixItems": columns, "minItems": len(columns), "maxItems": len(columns)}
-        return _object({"action": action, "warnings": {"type": "array", "items": {"type": "string"}}})
+        warnings = {"type": "array", "items": {"type": "string"}}
+        action = self.policy.space.action
+        if isinstance(action, Discrete):
+            code = {"type": "integer", "minimum": 0, "maximum": action.count - 1}
+            share = {"type": "number", "minimum": 0, "maximum": 1}
+            shares = _object(dict.fromkeys(action.names, share))
+            name = {"enum": list(action.names)}
+            return _object({"action": name, "code": code, "probabilities": shares, "warnings": warnings})
+        columns = [
+            {"type": "number", "minimum": least, "maximum": most} for least, most in zip(action.low, action.high)
+        ]
+        numbers = {"type": "array", "prefixItems": columns, "minItems": len(columns), "maxItems": len(columns)}
+        return _object({"action": numbers, "warnings": warnings})
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,20 +5,22 @@ from typing import Any
 
 import numpy as np
 
-from fova.deploy.graph import ACTION, OBSERVATION, OnInvalid, policy_model
+from fova.deploy.graph import ACTION, OBSERVATION, PROBABILITIES, OnInvalid, policy_model
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
 from fova.policy import NORMALISER, Floats, Policy
+from fova.spaces import Discrete
 
 ROWS_COMPARED = 64
 TOLERANCE = 1e-4  # as a share of the range of an action
 
 
 def export_onnx(policy: Policy, path: str | Path, on_invalid: OnInvalid = "error") -> float:
-    """Write the policy to an ONNX file and return the largest difference from it, as a share of an action's range.
+    """Write the policy to an ONNX file and return the largest difference from it.
 
-    The difference is that of 64 random observations near those of training, with ONNX's reference implementation. A
-    file that differs by more than rounding is not written.
+    The difference is a share of an action's range, or for discrete actions a difference of probabilities. It is
+    that of 64 random observations near those of training, with ONNX's reference implementation. A file that differs
+    by more than rounding is not written.
     """
     path = Path(path)
     if path.suffix != ".onnx":
@@ -27,8 +29,8 @@ def export_onnx(policy: Policy, path: str | Path, on_invalid: OnInvalid = "error
     difference = _difference(policy, model)
     if not difference <= TOLERANCE:
         raise FovaError(
-            f"The ONNX graph differs from the policy by {difference:.1e} of an action's range, so it was not "
-            "written. This should not happen: please report it with the policy's .json file."
+            f"The ONNX graph differs from the policy by {difference:.1e}, so it was not written. This should not "
+            "happen: please report it with the policy's .json file."
         )
     write_atomically(path, model.SerializeToString())
     return difference
@@ -38,8 +40,13 @@ def _difference(policy: Policy, model: Any) -> float:
     from onnx.reference import ReferenceEvaluator  # after `graph`, which says how to install a missing onnx
 
     observations = _plausible(policy)
+    discrete = isinstance(policy.space.action, Discrete)
+    outputs: Any = ReferenceEvaluator(model).run(
+        [PROBABILITIES if discrete else ACTION], {OBSERVATION: observations}
+    )
+    if isinstance(policy.space.action, Discrete):
+        return float(np.abs(outputs[0] - policy.probabilities(observations)).max())
     low, high = policy.space.action.bounds
-    outputs: Any = ReferenceEvaluator(model).run([ACTION], {OBSERVATION: observations})
     return float((np.abs(outputs[0] - policy(observations)) / (high - low)).max())
 
 

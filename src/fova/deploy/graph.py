@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from fova.errors import FovaError
 from fova.policy import LARGEST_INPUT, LAYER_NORM_EPSILON, NORMALISER, Policy, insist_on_sound_weights
+from fova.spaces import Box, Discrete
 from fova.version import __version__
 
 try:
@@ -25,7 +26,9 @@ except ImportError as error:
 
 # The first version of the operators that has LayerNormalization, so that old runtimes can read the file.
 OPERATORS, FILE_VERSION = 17, 8
-OBSERVATION, ACTION, VALID = "observation", "action", "valid"
+OBSERVATION, ACTION, PROBABILITIES, VALID = "observation", "action", "probabilities", "valid"
+# The code of no discrete action. -1 would be taken for the last one as a Python index.
+NO_CODE = np.iinfo(np.int64).min
 # A runtime that fails names the node. This name is what a person reads.
 REFUSED = "an observation is missing, not finite or too large for this policy"
 
@@ -53,16 +56,22 @@ def policy_model(policy: Policy, on_invalid: OnInvalid = "error") -> Any:
     """The policy as an ONNX model.
 
     Input: `observation`, float [batch, columns]. Outputs: `action`, float [batch, size], and `valid`, bool [batch].
+    With discrete actions `action` is a code, int64 [batch], and there are `probabilities`, float [batch, count].
     For a row with a missing (NaN), infinite or far too large number, `on_invalid` decides: "error" makes the
-    runtime fail; "flag" answers the other rows, and this one with `valid` false and NaN as action.
+    runtime fail; "flag" answers the other rows, and this one with `valid` false and NaN (or `NO_CODE`) as action.
     """
     insist_on_sound_weights(policy)
     graph = Graph()
     rows = _normalised(graph, policy, OBSERVATION)
     good, zeros = _guarded(graph, rows, policy.space.observation, on_invalid)
-    unit = _best_unit_action(graph, policy, _network(graph, policy, rows))
-    _action(graph, policy, unit, good, zeros)
-    return _model(graph, policy, on_invalid)
+    outputs = _network(graph, policy, rows)
+    if zeros is not None:
+        outputs = graph.add("Add", [outputs, zeros], "checked")
+    if isinstance(policy.space.action, Discrete):
+        answers = _choice(graph, outputs, good, policy.space.action.count)
+    else:
+        answers = _action(graph, outputs, good, policy.space.action, policy.kind)
+    return _model(graph, policy, on_invalid, answers)
 
 
 def _normalised(graph: Graph, policy: Policy, observation: str) -> str:
@@ -77,8 +86,8 @@ def _guarded(graph: Graph, rows: str, columns: int, on_invalid: OnInvalid) -> tu
 
     ONNX has no node that raises an error. Zeros are looked up in a table with one entry, at place 0 for good rows
     and 1 for bad ones: place 1 does not exist, and a runtime that checks its indices fails there. The result is
-    added to the action, so no optimiser leaves the look-up out. Where a runtime does not check, `valid` is false
-    and the action NaN.
+    added to what actions are computed from, so no optimiser leaves the look-up out. Where a runtime does not check,
+    `valid` is false and the action NaN.
     """
     most = graph.constant("largest_input", LARGEST_INPUT)
     small = graph.add("LessOrEqual", [graph.add("Abs", [rows], "size_of_input"), most], "is_small")  # NaN is not
@@ -114,39 +123,45 @@ def _linear(graph: Graph, policy: Policy, layer: str, x: str) -> str:
     return graph.add("Gemm", [x, weight, bias], f"{layer}.out")
 
 
-def _best_unit_action(graph: Graph, policy: Policy, outputs: str) -> str:
-    """The policy's best actions in [-1, 1]; the spread of a Gaussian policy is left out."""
-    if policy.kind != "deterministic":
-        ends = [
-            graph.constant(f"mean_{end}", [at], np.int64)
-            for end, at in (("first", 0), ("end", policy.space.action.size))
-        ]
-        outputs = graph.add("Slice", [outputs, *ends, graph.constant("mean_axis", [1], np.int64)], "mean")
-    return graph.add("Tanh", [outputs], "unit_action")
-
-
-def _action(graph: Graph, policy: Policy, unit: str, good: str, zeros: str | None) -> None:
-    low, high = policy.space.action.bounds
-    above = graph.add("Add", [unit, graph.constant("one", 1)], "above_lowest")
+def _action(graph: Graph, outputs: str, good: str, box: Box, kind: str) -> list[Any]:
+    """The best actions in the user's units; the spread of a Gaussian policy is left out."""
+    if kind != "deterministic":
+        first, end = graph.constant("first", [0], np.int64), graph.constant("end", [box.size], np.int64)
+        outputs = graph.add("Slice", [outputs, first, end, graph.constant("columns", [1], np.int64)], "mean")
+    low, high = box.bounds
+    above = graph.add(
+        "Add", [graph.add("Tanh", [outputs], "unit_action"), graph.constant("one", 1)], "above_lowest"
+    )
     scaled = graph.add("Mul", [above, graph.constant("half_range", 0.5 * (high - low))], "in_units")
     action = graph.add("Add", [graph.constant("action_low", low), scaled], "action_in_units")
-    if zeros is not None:
-        action = graph.add("Add", [action, zeros], "checked")
     graph.add("Where", [good, action, graph.constant("no_action", np.nan)], ACTION)
+    return [helper.make_tensor_value_info(ACTION, TensorProto.FLOAT, ["batch", box.size])]
 
 
-def _model(graph: Graph, policy: Policy, on_invalid: OnInvalid) -> Any:
-    floats = TensorProto.FLOAT
-    inputs = [helper.make_tensor_value_info(OBSERVATION, floats, ["batch", policy.space.observation])]
-    outputs = [
-        helper.make_tensor_value_info(ACTION, floats, ["batch", policy.space.action.size]),
-        helper.make_tensor_value_info(VALID, TensorProto.BOOL, ["batch"]),
+def _choice(graph: Graph, logits: str, good: str, count: int) -> list[Any]:
+    """The code of the most probable action, and the probabilities of all."""
+    # As ArgMax, of which ONNX Runtime gives a wrong shape for a batch of no rows.
+    graph.nodes.append(helper.make_node("TopK", [logits, "column"], ["largest", "best"], name="best", axis=-1))
+    code = graph.add("Where", [good, "best", graph.constant("no_code", NO_CODE, np.int64)], "code")
+    graph.add("Squeeze", [code, "column"], ACTION)
+    shares = graph.add("Softmax", [logits], "shares", axis=-1)
+    graph.add("Where", [good, shares, graph.constant("no_shares", np.nan)], PROBABILITIES)
+    return [
+        helper.make_tensor_value_info(ACTION, TensorProto.INT64, ["batch"]),
+        helper.make_tensor_value_info(PROBABILITIES, TensorProto.FLOAT, ["batch", count]),
     ]
+
+
+def _model(graph: Graph, policy: Policy, on_invalid: OnInvalid, outputs: list[Any]) -> Any:
+    inputs = [helper.make_tensor_value_info(OBSERVATION, TensorProto.FLOAT, ["batch", policy.space.observation])]
+    outputs = [*outputs, helper.make_tensor_value_info(VALID, TensorProto.BOOL, ["batch"])]
     made = helper.make_graph(graph.nodes, "fova_policy", inputs, outputs, list(graph.constants.values()))
     operators = [helper.make_opsetid("", OPERATORS)]
     model = helper.make_model(made, opset_imports=operators, ir_version=FILE_VERSION, producer_name="fova")
     model.producer_version = __version__
     about = policy.facts | {"kind": policy.kind, "space": policy.space.to_json(), "on_invalid": on_invalid}
+    if isinstance(policy.space.action, Discrete):
+        about["action_names"] = list(policy.space.action.names)
     helper.set_model_props(model, {name: _text(value) for name, value in about.items()})
     onnx.checker.check_model(model, full_check=True)
     return model
