@@ -1,10 +1,14 @@
-"""One poisoned client of five against each aggregation: results/poisoned_clients.json, a table in docs/privacy.md.
+"""Clients that lie against each aggregation: results/poisoned_clients.json, a table in docs/privacy.md.
 
 python benchmarks/poisoned_clients.py           measure what is missing, then write the table
+
+A client can lie in four places: its data (`label noise`), the statistics that it sends before the first round, its
+update, and the weight and metrics beside it.
 """
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import product
 from typing import Any, ClassVar
 
@@ -12,69 +16,141 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from federation_scores import SEEDS, Results, federation, final_score, fova, interval, write_table
+from federation_scores import EPISODES, SEEDS, TASK, Results, federation, fova, interval, write_table
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from fova.algorithms.base import Batch, Broadcast, Data, Submission, replace
-from fova.federation.aggregation import AGGREGATIONS
-from fova.federation.engine import State
+from fova.algorithms.base import Batch, Broadcast, Data, Submission
+from fova.algorithms.base import replace as changed
+from fova.data.transitions import Transitions
+from fova.errors import FovaError
+from fova.evaluation.rollouts import play
+from fova.federation.clients import Federation
+from fova.federation.statistics import ClientStatistics
+from fova.policy import from_actor
+from fova.run.config import Config, RunConfig
+from fova.run.simulated import SimulatedEngine
 from fova.spaces import Box, Space
 
-CLIENTS, SIZE, ROUNDS, LOCAL_STEPS, HIDDEN = 5, 2000, 12, 40, (64, 64)
-AGGREGATORS = ("uniform", "median", "trimmed-mean", "krum")
-POISONED = CLIENTS - 1  # the position of the one that lies
+SIZE, ROUNDS, LOCAL_STEPS, HIDDEN = 2000, 12, 40, (64, 64)
+# The default of a run, the same without limits on what a client can do, and the alternatives.
+COLUMNS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "believes all": {"largest_share": 1.0},
+    "value": {"aggregation": "value"},
+    "median": {"aggregation": "median"},
+    "krum": {"aggregation": "krum"},
+}
 
 
-# --- A client that lies ---
+# --- Lies ---
 
 
 def moved_by(factor: float, parameters: Any, broadcast: Any) -> Any:
     return jax.tree.map(lambda own, sent: sent + factor * (own - sent), parameters, broadcast)
 
 
-def nothing_but_nan(parameters: Any, broadcast: Any) -> Any:
+def a_random_network(parameters: Any, broadcast: Any) -> Any:
+    """Numbers of the size of the broadcast's, in another order."""
+    return jax.tree.map(
+        lambda leaf: jax.random.permutation(jax.random.key(9), leaf.ravel()).reshape(leaf.shape), broadcast
+    )
+
+
+def not_a_number(parameters: Any, broadcast: Any) -> Any:
     return jax.tree.map(lambda own: jnp.full_like(own, jnp.nan), parameters)
 
 
-# Nine times is just below the length at which a submission is rejected: the worst that is let through.
-FACTORS = {
-    "an honest update": 1.0,
-    "its update, sign-flipped, 9 times as long": -9.0,
-    "its update, a million times": 1e6,
-}
-ATTACKS = [*FACTORS, "a random network", "NaN"]
+def noisy_labels(data: Transitions) -> Transitions:
+    """Actions of other rows, so that they have nothing to do with the states."""
+    order = np.random.default_rng(0).permutation(len(data))
+    return replace(data, actions=data.actions[order], next_actions=data.next_actions[order])
 
 
-class Member(eqx.Module):
-    """A learner, and what it does to its submission: a position in ATTACKS."""
+def best_of_all(told: ClientStatistics) -> ClientStatistics:
+    """Rewards a million times as high."""
+    return replace(told, reward_sum=1e6 * told.reward_sum, reward_squares=1e12 * told.reward_squares)
 
-    honest: Any
-    attack: Int[Array, ""]
+
+def another_unit(told: ClientStatistics) -> ClientStatistics:
+    """Rewards that spread a million times as far around the same mean."""
+    return replace(told, reward_squares=1e12 * told.reward_squares)
+
+
+def many_rows_elsewhere(told: ClientStatistics) -> ClientStatistics:
+    """A billion rows, with observations a thousand times as large."""
+    assert told.observations is not None
+    factor = 1e9 / told.rows
+    moved = replace(
+        told.observations,
+        count=10**9,
+        total=1e3 * factor * told.observations.total,
+        squares=1e6 * factor * told.observations.squares,
+    )
+    rewards = {name: factor * getattr(told, name) for name in ("reward_sum", "reward_squares", "reward_deviations")}
+    return replace(told, rows=10**9, observations=moved, **rewards)
+
+
+AS_IT_IS = partial(moved_by, 1.0)
 
 
 @dataclass(frozen=True)
-class WithPoison:
+class Attack:
+    """What liars do; everything that is left out is honest."""
+
+    update: Callable[[Any, Any], Any] = AS_IT_IS
+    weight: float | None = None  # the log-weight and the value that it claims
+    statistics: Callable[[ClientStatistics], ClientStatistics] = field(default=lambda told: told)
+    data: Callable[[Transitions], Transitions] = field(default=lambda data: data)
+    liars: int = 1
+    clients: int = 5
+
+
+FLIPPED = partial(moved_by, -9.0)  # nine times is just below the length at which a submission is rejected
+ATTACKS = {
+    "nothing but the truth": Attack(liars=0),
+    "claims a log-weight of a million and a value of 1e9": Attack(weight=1e6),
+    "claims rewards a million times as high": Attack(statistics=best_of_all),
+    "... and sends its update x -9": Attack(FLIPPED, 1e6, best_of_all),
+    "lies about its part of the reward unit": Attack(statistics=another_unit),
+    "claims a billion rows and other observations": Attack(statistics=many_rows_elsewhere),
+    "its update, sign-flipped": Attack(partial(moved_by, -1.0)),
+    "its update x -9": Attack(FLIPPED),
+    "its update x 9": Attack(partial(moved_by, 9.0)),
+    "its update, a million times": Attack(partial(moved_by, 1e6)),
+    "a random network": Attack(a_random_network),
+    "NaN": Attack(not_a_number),
+    "label noise": Attack(data=noisy_labels),
+    "label noise, claims rewards a million times as high": Attack(
+        weight=1e6, statistics=best_of_all, data=noisy_labels
+    ),
+    "two of seven: update x -9, claim the highest rewards": Attack(FLIPPED, 1e6, best_of_all, liars=2, clients=7),
+    "two of seven: label noise, claim the highest rewards": Attack(
+        weight=1e6, statistics=best_of_all, data=noisy_labels, liars=2, clients=7
+    ),
+}
+
+
+# --- An algorithm and an engine with liars ---
+
+
+class Member(eqx.Module):
+    """A learner, and whether it lies."""
+
+    honest: Any
+    lies: Int[Array, ""]
+
+
+@dataclass(frozen=True)
+class WithLiars:
     """An algorithm whose clients may lie when they submit."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Box,)
 
     inner: Any
+    attack: str
 
-    @property
-    def mergeable(self) -> bool:
-        return self.inner.mergeable
-
-    @property
-    def client_weights(self) -> str:
-        return self.inner.client_weights
-
-    @property
-    def batch_size(self) -> int:
-        return self.inner.batch_size
-
-    @property
-    def stride(self) -> int:
-        return self.inner.stride
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "inner"), name)
 
     def init(self, key: PRNGKeyArray, space: Space) -> Member:
         return Member(self.inner.init(key, space), jnp.zeros((), jnp.int32))
@@ -83,75 +159,83 @@ class WithPoison:
         return self.inner.start(member.honest)
 
     def receive(self, member: Member, broadcast: Broadcast) -> Member:
-        return Member(self.inner.receive(member.honest, broadcast), member.attack)
+        return Member(self.inner.receive(member.honest, broadcast), member.lies)
 
     def step(self, member: Member, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray) -> tuple[Member, Any]:
         honest, metrics = self.inner.step(member.honest, broadcast, batch, key)
-        return Member(honest, member.attack), metrics
+        return Member(honest, member.lies), metrics
 
     def submit(self, member: Member, broadcast: Any, data: Data) -> tuple[Member, Submission]:
         honest, submission = self.inner.submit(member.honest, broadcast, data)
-        _, strange = self.inner.submit(self.inner.init(jax.random.key(99), data.space), broadcast, data)
-        lies = [partial(moved_by, factor) for factor in FACTORS.values()]
-        lies += [lambda *_: strange.parameters, nothing_but_nan]
-        parameters = jax.lax.switch(member.attack, lies, submission.parameters, broadcast)
-        return Member(honest, member.attack), replace(submission, parameters=parameters)
-
-    def aggregate(self, server: Any, submissions: Submission) -> Any:
-        return self.inner.aggregate(server, submissions)
-
-    def policy(self, broadcast: Any) -> Any:
-        return self.inner.policy(broadcast)
+        attack, lies = ATTACKS[self.attack], member.lies > 0
+        false = attack.update(submission.parameters, broadcast)
+        parameters = jax.tree.map(partial(jnp.where, lies), false, submission.parameters)
+        sent = changed(submission, parameters=parameters)
+        if attack.weight is not None:
+            value = jnp.where(lies, 1e3 * attack.weight, submission.metrics["value"])
+            log_weight = jnp.where(lies, attack.weight, submission.log_weight)
+            sent = Submission(parameters, log_weight, submission.metrics | {"value": value})
+        return Member(honest, member.lies), sent
 
     def local_policy(self, member: Member) -> Any:
         return self.inner.local_policy(member.honest)
-
-    def networks(self, parameters: Any) -> Any:
-        return self.inner.networks(parameters)
 
     def data_changed(self, member: Member, rescale: Any) -> Member:
         return member
 
 
+class EngineWithLiars(SimulatedEngine):
+    """A simulation whose last clients lie."""
+
+    def __init__(self, config: Config, members: Federation, attack: Attack) -> None:
+        self.attack = attack
+        self.liars = list(members.clients)[attack.clients - attack.liars :]
+        clients = {n: attack.data(data) if n in self.liars else data for n, data in members.clients.items()}
+        super().__init__(config, replace(members, clients=clients))
+
+    @cached_property
+    def _told(self) -> list[dict[str, ClientStatistics]]:
+        (told,) = SimulatedEngine._told.func(self)
+        return [{n: self.attack.statistics(c) if n in self.liars else c for n, c in told.items()}]
+
+
 # --- The measurement ---
 
 
-def one_run(aggregation: str, attack: str, seed: int) -> tuple[float | None, dict[str, Any]]:
-    def poison(state: State) -> State:
-        state.learners.attack[POISONED] = np.int32(ATTACKS.index(attack))
-        return state
-
-    score, reports = final_score(
-        WithPoison(fova(hidden=HIDDEN)),
-        federation(CLIENTS, SIZE),
-        ROUNDS,
-        poison,
-        local_steps=LOCAL_STEPS,
-        seed=seed,
-        aggregation=AGGREGATIONS[aggregation],
-    )
-    names = [f"expert-{i + 1}" for i in range(CLIENTS)]
-    counts = [sum(name in report.rejected for report in reports) for name in names]
-    return score, {
-        "rounds_the_liar_was_rejected": counts.pop(POISONED),
-        "rounds_an_honest_client_was_rejected": sum(counts),
-    }
+def one_run(column: str, name: str, seed: int) -> tuple[float | None, dict[str, Any]]:
+    attack = ATTACKS[name]
+    members = federation(attack.clients, SIZE)
+    run = RunConfig(rounds=ROUNDS, local_steps=LOCAL_STEPS, seed=seed, **COLUMNS[column])
+    config = Config(TASK.name, members.specs, fova(hidden=HIDDEN), "fova", run)
+    object.__setattr__(config, "algorithm", WithLiars(config.algorithm, name))
+    engine = EngineWithLiars(config, members, attack)
+    statistics, state = engine.prepare(None), engine.start()
+    state.learners.lies[attack.clients - attack.liars :] = 1
+    rejected = 0
+    for _ in range(ROUNDS):
+        try:
+            state, report = engine.round(state)
+        except FovaError as error:  # not one client is left with finite parameters
+            print(error)
+            return None, {"rounds_a_liar_was_rejected": rejected}
+        rejected += any(liar in report.rejected for liar in engine.liars)
+    actor = jax.tree.map(jax.device_get, config.algorithm.policy(state.broadcast))
+    policy = from_actor(actor, statistics.normaliser, members.space)
+    return play({"server": policy}, TASK, EPISODES)["server"].score, {"rounds_a_liar_was_rejected": rejected}
 
 
 def main() -> None:
-    setting = {"clients": CLIENTS, "size": SIZE, "rounds": ROUNDS, "local_steps": LOCAL_STEPS, "hidden": HIDDEN}
+    setting = {"size": SIZE, "rounds": ROUNDS, "local_steps": LOCAL_STEPS, "hidden": HIDDEN}
     results = Results("poisoned_clients", setting)
     # All lines of one seed before the next seed: a table can be had early.
-    for seed, aggregation, attack in product(range(SEEDS), AGGREGATORS, ATTACKS):
-        about = {"attack": attack, "aggregation": aggregation}
-        results.measure(f"{attack} / {aggregation}", about, seed, partial(one_run, aggregation, attack))
-    rows = []
-    for attack in ATTACKS:
-        lines = [results.lines[f"{attack} / {aggregation}"] for aggregation in AGGREGATORS]
-        rejected = [count for line in lines for count in line["rounds_the_liar_was_rejected"]]
-        spoken = " to ".join(str(count) for count in sorted({min(rejected), max(rejected)}))
-        rows.append([attack, *(interval(line["scores"]) for line in lines), f"{spoken} of {ROUNDS}"])
-    write_table("poisoned clients", rows, ("the fifth client sends", *AGGREGATORS, "rounds it was rejected"))
+    for seed, column, attack in product(range(SEEDS), COLUMNS, ATTACKS):
+        about = {"attack": attack, "aggregation": column}
+        results.measure(f"{attack} / {column}", about, seed, partial(one_run, column, attack))
+    rows = [
+        [attack, *(interval(results.lines[f"{attack} / {column}"]["scores"]) for column in COLUMNS)]
+        for attack in ATTACKS
+    ]
+    write_table("poisoned clients", rows, ("the last client", *COLUMNS))
 
 
 if __name__ == "__main__":

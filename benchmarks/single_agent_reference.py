@@ -61,8 +61,8 @@ def ours(federation: Federation, setting: dict[str, Any], scratch: Path) -> list
 
 
 def write_rows(federation: Federation, path: Path) -> None:
-    told = [client_statistics(data) for data in federation.clients.values()]
-    normaliser = common_normaliser(told, federation.space.observation)
+    told = {name: client_statistics(data) for name, data in federation.clients.items()}
+    normaliser, _ = common_normaliser(told, federation.space.observation)
     data = next(iter(federation.prepared(normaliser).values()))
     np.savez(
         path,

@@ -42,10 +42,10 @@ def test_weights_by_the_returns_in_the_data_by_hand():
 
 
 def test_an_algorithm_may_ask_for_weights_by_returns():
-    assert for_algorithm("algorithm", configure("fova")) is AGGREGATIONS["returns"]
-    assert for_algorithm("algorithm", configure("fova", preset="equations")) is AGGREGATIONS["algorithm"]
-    assert for_algorithm("uniform", configure("fova")) is AGGREGATIONS["uniform"]
-    assert for_algorithm("returns", configure("fed-bc")) is AGGREGATIONS["returns"]
+    assert for_algorithm("algorithm", configure("fova")) == AGGREGATIONS["returns"]
+    assert for_algorithm("algorithm", configure("fova", preset="equations")) == AGGREGATIONS["algorithm"]
+    assert for_algorithm("uniform", configure("fova")) == AGGREGATIONS["uniform"]
+    assert for_algorithm("returns", configure("fed-bc")) == AGGREGATIONS["returns"]
 
 
 @pytest.mark.parametrize("name", ["median", "trimmed-mean", "krum"])

@@ -69,7 +69,7 @@ def test_a_file_is_taken_whole_or_shared_out_evenly(tmp_path):
 def test_data_is_put_into_the_frame_of_the_networks():
     data = make_transitions(1)
     shifted = Federation.of({"a": data}, bounds=(-2.0, 6.0))
-    normaliser = common_normaliser([client_statistics(data)], 3)
+    normaliser, _ = common_normaliser({"a": client_statistics(data)}, 3)
     prepared = shifted.prepared(normaliser, {"a": 0.1})["a"]
     np.testing.assert_allclose(prepared.actions, (data.actions + 2) / 4 - 1, atol=1e-6)
     np.testing.assert_allclose(prepared.observations.mean(axis=0), 0, atol=1e-5)

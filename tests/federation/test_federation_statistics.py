@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fova.data.normalise import Sums, combine
 from fova.data.transitions import Episode, from_episodes
 from fova.errors import FovaError
 from fova.federation.statistics import (
@@ -67,7 +68,7 @@ def test_rewards_count_as_they_are_and_observations_are_summed_unless_told_other
     told = client_statistics(from_episodes([episode([1.0, 2.0])]))
     assert told.reward_sum == 3.0
     assert told.observations.count == 2
-    assert Statistics(common_normaliser([told], 2)).reward_unit == 1.0
+    assert Statistics(common_normaliser({"a": told}, 2)[0]).reward_unit == 1.0
 
 
 def test_what_one_step_is_worth_by_hand():
@@ -134,13 +135,13 @@ def test_the_common_unit_leans_towards_the_clients_that_count():
     share = np.exp(LEAST_LOG_WEIGHT) / (1 + np.exp(LEAST_LOG_WEIGHT))
     small = clients["poor"].reward_unit(GAMMA)
     expected = np.exp((1 - share) * np.log(4.0) + share * np.log(small))
-    assert common_unit(clients, weights, GAMMA) == pytest.approx(expected)
-    assert common_unit({"unpaid": client([0.0] * 4)}, {"unpaid": 0.0}, GAMMA) == 1.0
+    assert common_unit(clients, weights, GAMMA) == (pytest.approx(expected), ())
+    assert common_unit({"unpaid": client([0.0] * 4)}, {"unpaid": 0.0}, GAMMA) == (1.0, ())
 
 
 def test_a_chosen_unit_wins_and_statistics_survive_a_file():
     clients = {"a": client([4.0] * 6)}
-    normaliser = common_normaliser(clients.values(), 2)
+    normaliser, _ = common_normaliser(clients, 2)
     statistics = derive(clients, normaliser, GAMMA, unit=2.5)
     assert statistics.reward_unit == 2.5
     again = Statistics.from_json(statistics.to_json())
@@ -157,6 +158,85 @@ def test_the_glucose_federation_is_weighed_although_all_rewards_are_negative():
     weights = weights_by_returns(clients, GAMMA)
     assert weights["a"] == 0.0
     assert LEAST_LOG_WEIGHT < weights["b"] < weights["c"] < -0.5
+
+
+# --- Claims that are not true ---
+
+
+def five(**liar):
+    """Five clients that earn 4 a step; the last one changes what it tells."""
+    clients = {name: client([4.0, 4.4, 3.6] * 4) for name in "abcde"}
+    return clients | {"e": dataclasses.replace(clients["e"], **liar)}
+
+
+def test_a_client_that_claims_too_much_does_not_decide_how_the_others_count():
+    clients = five(reward_sum=1e9) | {"d": client([3.0] * 12)}
+    weights = weights_by_returns(clients, GAMMA)
+    honest = weights_by_returns({name: clients[name] for name in "abcd"}, GAMMA)
+    assert weights["e"] == 0.0
+    assert weights["d"] - weights["a"] == pytest.approx(honest["d"] - honest["a"])
+    assert honest["d"] - honest["a"] < -1.0
+    believed = weights_by_returns(clients, GAMMA, largest_share=1.0)
+    assert believed["a"] == believed["d"] == LEAST_LOG_WEIGHT
+
+
+def test_a_claim_of_terrible_rewards_does_not_switch_the_weights_off():
+    clients = five(reward_deviations=1e12) | {"d": client([1.0] * 12)}
+    assert weights_by_returns(clients, GAMMA)["d"] == LEAST_LOG_WEIGHT
+    assert weights_by_returns(clients, GAMMA, largest_share=1.0)["d"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_one_client_moves_the_unit_by_no_more_than_a_factor_of_two():
+    honest = five()["a"].reward_unit(GAMMA)
+    for lie in ({"reward_squares": 1e20}, {"reward_sum": 1e12, "reward_squares": 1e24}, {"reward_sum": 1e-9}):
+        clients = five(**lie)
+        unit, remarks = common_unit(clients, weights_by_returns(clients, GAMMA), GAMMA)
+        assert honest / 2.001 < unit < honest * 2.001
+        believed, silence = common_unit(clients, weights_by_returns(clients, GAMMA), GAMMA, largest_share=1.0)
+        assert not silence
+        if abs(np.log(believed / honest)) > np.log(2):
+            assert [remark.partition(":")[0] for remark in remarks] == ["e"]
+
+
+def test_the_unit_of_honest_clients_is_what_it_was():
+    """Two good clients and three poor ones, a hundredth of whose rewards they see: the weighted geometric mean."""
+    clients = {"a": client([4.0] * 6), "b": client([3.9] * 6)} | {n: client([0.0, 0.08] * 3) for n in "cde"}
+    weights = weights_by_returns(clients, GAMMA)
+    assert common_unit(clients, weights, GAMMA) == common_unit(clients, weights, GAMMA, largest_share=1.0)
+
+
+def sums(mean, spread, rows=100):
+    mean = np.asarray(mean, np.float64)
+    return Sums(rows, rows * mean, rows * (mean**2 + np.square(spread)))
+
+
+def observing(**clients):
+    return {name: client([1.0], observations=told) for name, told in clients.items()}
+
+
+def test_observations_far_from_all_others_do_not_count():
+    usual = {name: sums([1.0, 2.0], [1.0, 0.5]) for name in "abcd"}
+    normaliser, remarks = common_normaliser(observing(**usual, e=sums([1.0, 1e6], [1.0, 0.5])), 2)
+    np.testing.assert_allclose(normaliser.mean, [1.0, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(normaliser.std, [1.0, 0.5], rtol=1e-6)
+    assert len(remarks) == 1
+    assert remarks[0].startswith("e: its observations lie 1,999,996 times as far out")
+
+
+def test_a_column_that_is_constant_elsewhere_is_not_compared():
+    usual = {name: sums([1.0, 3.0], [1.0, 0.0]) for name in "abcd"}
+    _, remarks = common_normaliser(observing(**usual, e=sums([1.0, 7.0], [1.0, 0.0])), 2)
+    assert remarks == ()
+
+
+def test_no_client_counts_for_more_rows_than_its_largest_share():
+    usual = {name: sums([0.0], [1.0]) for name in "abcd"}
+    normaliser, _ = common_normaliser(observing(**usual, e=sums([2.0], [1.0], rows=10**9)), 1)
+    np.testing.assert_allclose(normaliser.mean, [0.5 * 2.0], rtol=1e-5)
+    within = observing(**usual, e=sums([2.0], [1.0], rows=150))
+    pooled = combine(told.observations for told in within.values())
+    np.testing.assert_array_equal(common_normaliser(within, 1)[0].mean, pooled.mean)
+    np.testing.assert_array_equal(common_normaliser(within, 1)[0].std, pooled.std)
 
 
 # --- What must not change the weights ---

@@ -21,7 +21,7 @@ LEAST_VARIATION = 1e-6
 class Sums:
     """The sums that a client sends, in double precision."""
 
-    count: int
+    count: float  # rows; not a whole number after `scaled`
     total: NDArray[np.float64]
     squares: NDArray[np.float64]
 
@@ -48,6 +48,11 @@ def client_sums(observations: Floats) -> Sums:
     """The sums of a client's observations. The client computes them on its own data."""
     exact = observations.astype(np.float64)
     return Sums(len(exact), exact.sum(axis=0), np.square(exact).sum(axis=0))
+
+
+def scaled(sums: Sums, factor: float) -> Sums:
+    """The sums as if each row counted `factor` times."""
+    return Sums(sums.count * factor, sums.total * factor, sums.squares * factor)
 
 
 def combine(sums: Iterable[Sums]) -> Normaliser:

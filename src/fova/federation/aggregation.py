@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from fova.algorithms.base import Submission, replace
 from fova.errors import FovaError, unknown
+from fova.federation import trust
 
 Networks = Callable[[Any], Any]  # `Algorithm.networks`: the part of the parameters that is compared
 
@@ -26,6 +27,7 @@ class Aggregation(NamedTuple):
     weigh: Callable[[Submission, Float[Array, " clients"]], Float[Array, " clients"]] | None = None
     combine: Callable[[Submission, Networks], Any] | None = None
     whole_rounds: bool = False  # needs every client of a round at once
+    largest_share: float | None = None  # of the mean, that one client may have; None is the default of `trust.py`
 
 
 def counted(submissions: Submission) -> Bool[Array, " clients"]:
@@ -57,12 +59,22 @@ def by_data_returns(submissions: Submission, by_returns: Float[Array, " clients"
     return by_returns
 
 
-def weigh(aggregation: Aggregation, submissions: Submission, by_returns: Float[Array, " clients"]) -> Submission:
-    """The submissions with the aggregation's weights. An absent or rejected client keeps its log-weight of -inf."""
-    if aggregation.weigh is None:
-        return submissions
-    log_weight = jnp.where(counted(submissions), aggregation.weigh(submissions, by_returns), -jnp.inf)
-    return replace(submissions, log_weight=log_weight)
+def weigh(
+    aggregation: Aggregation,
+    submissions: Submission,
+    by_returns: Float[Array, " clients"],
+    alone: Bool[Array, " clients"] | None = None,
+) -> Submission:
+    """The submissions with the aggregation's weights, within the limits for one client (`trust.py`).
+
+    An absent or rejected client keeps its log-weight of -inf. `alone` says which clients no other one supports.
+    """
+    log_weight = submissions.log_weight
+    if aggregation.weigh is not None:
+        log_weight = jnp.where(counted(submissions), aggregation.weigh(submissions, by_returns), -jnp.inf)
+    if alone is not None:
+        log_weight = trust.evened(log_weight, alone)
+    return replace(submissions, log_weight=trust.capped(log_weight, aggregation.largest_share))
 
 
 # --- Alternatives to the weighted mean of the parameters ---
@@ -131,11 +143,10 @@ def get(name: str) -> Aggregation:
     return AGGREGATIONS[name]
 
 
-def for_algorithm(name: str, algorithm: Any) -> Aggregation:
+def for_algorithm(name: str, algorithm: Any, largest_share: float | None = None) -> Aggregation:
     """The aggregation of that name. The name `algorithm` selects the one that the algorithm asks for."""
-    if name == "algorithm" and algorithm.client_weights == "returns":
-        return AGGREGATIONS["returns"]
-    return get(name)
+    by_returns = name == "algorithm" and algorithm.client_weights == "returns"
+    return get("returns" if by_returns else name)._replace(largest_share=largest_share)
 
 
 def _column(mask: Bool[Array, " clients"], leaf: Float[Array, "clients ..."]) -> Bool[Array, "clients ..."]:

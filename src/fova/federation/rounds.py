@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy.typing import NDArray
 
 from fova.algorithms.base import Data, Submission, replace, weighted_mean
+from fova.federation import trust
 from fova.federation.aggregation import Aggregation, weigh
 from fova.federation.privacy import Private
 from fova.federation.wire import Envelope, payload_bytes
@@ -126,14 +127,22 @@ def judge_submissions(
     returns` uses. Every engine calls this once for a whole round, or once for each group of clients.
     """
     submissions = jax.vmap(envelope.decode, (0, None))(sent, broadcast)
-    norms, metrics = None, submissions.metrics
-    if not isinstance(envelope, Private):  # comparing clients would reveal information about each one
+    metrics, alone = submissions.metrics, None
+    if isinstance(envelope, Private):  # comparing clients would reveal information about each one
+        verdicts = judge(submissions, None, present)
+    else:
         norms = update_norms(algorithm, submissions, broadcast)
         metrics = metrics | {"update_norm": norms}
-    verdicts = judge(submissions, norms, present)
+        verdicts = judge(submissions, norms, present)
+        if len(present) >= trust.FEWEST_CLIENTS and not trust.believes_all(aggregation.largest_share):
+            compared = present & (verdicts == ACCEPTED)
+            alone = alone_against_all(network_updates(algorithm, submissions, broadcast), compared)
+            factors = length_factors(norms, compared, alone)
+            parameters = trust.shortened(submissions.parameters, broadcast, factors)
+            submissions = replace(submissions, parameters=parameters)
     accepted = present & (verdicts == ACCEPTED)
     submissions = replace(submissions, log_weight=jnp.where(accepted, submissions.log_weight, -jnp.inf))
-    submissions = weigh(aggregation, submissions, by_returns)
+    submissions = weigh(aggregation, submissions, by_returns, alone)
     log_weights = submissions.log_weight
     combined = combine(algorithm, aggregation, submissions)
     return Judged(combined, jax.nn.logsumexp(log_weights), verdicts, log_weights, metrics)
@@ -230,8 +239,7 @@ def judge(
     """The verdict on every client: ACCEPTED or the reason for rejection.
 
     `norms` are the norms of the updates. With None, clients are not compared. A fixed limit would depend on
-    networks, learning rates and local steps, so the limit comes from the other clients of the round. It protects a
-    mean from very long submissions. Wrong submissions of ordinary length need median, trimmed mean or Krum.
+    networks, learning rates and local steps, so the limit comes from the other clients of the round.
     """
     finite = all_finite(submissions)
     if norms is None or present is None:
@@ -246,6 +254,34 @@ def all_finite(submissions: Submission) -> Bool[Array, " clients"]:
     """Which clients sent only finite numbers. Metrics are checked too, because a metric can be a weight."""
     leaves = jax.tree.leaves(submissions)
     return jnp.stack([jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]).all(axis=0)
+
+
+def alone_against_all(
+    updates: Float[Array, "clients parameters"], compared: Bool[Array, " clients"]
+) -> Bool[Array, " clients"]:
+    """Which clients' updates point away from the update of every other client, as one with a flipped sign does."""
+    enough = compared.sum() >= trust.FEWEST_CLIENTS
+    return compared & enough & (trust.support(updates, compared) < trust.LEAST_SUPPORT)
+
+
+def length_factors(
+    norms: Float[Array, " clients"], compared: Bool[Array, " clients"], alone: Bool[Array, " clients"]
+) -> Float[Array, " clients"]:
+    """What every update is multiplied by; mostly 1.
+
+    None is then longer than three times the median, and one that is alone against all no longer than the median.
+    """
+    median = jnp.nanmedian(jnp.where(compared, norms, jnp.nan))
+    longest = jnp.where(alone, 1.0, trust.LONGEST) * median
+    too_long = compared & (compared.sum() >= trust.FEWEST_CLIENTS) & (longest > 0.0) & (norms > longest)
+    return jnp.where(too_long, longest / norms, 1.0)
+
+
+def network_updates(algorithm: Any, submissions: Submission, broadcast: Any) -> Float[Array, "clients parameters"]:
+    """The update of every client's networks as one vector."""
+    sent, before = algorithm.networks(submissions.parameters), algorithm.networks(broadcast)
+    updates = jax.tree.map(lambda own, was: (own - was).reshape(len(own), -1), sent, before)
+    return jnp.concatenate(jax.tree.leaves(updates), axis=1)
 
 
 def update_norms(algorithm: Any, submissions: Submission, broadcast: Any) -> Float[Array, " clients"]:

@@ -8,18 +8,24 @@ three constants that every algorithm can use:
 - how much each client counts by the returns that its data shows (`--aggregation returns`).
 
 The sums run over rows, so they do not depend on where an episode was cut by a time limit.
+
+Nothing shows the server that a client's sums are true. From five clients on no single client decides any of the
+three constants, unless the operator sets `--largest-share 1`: see docs/statistics.md.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
-from fova.data.normalise import Normaliser, Sums, client_sums, combine
+from fova.data.normalise import LEAST_VARIATION, Normaliser, Sums, client_sums, combine, scaled
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
+from fova.federation import trust
 from fova.settings import LARGEST, SMALLEST
 
 # A client counts e^(-SHARPNESS x) times as much as the best one, where x is how far it stays behind, as a share of
@@ -27,6 +33,9 @@ from fova.settings import LARGEST, SMALLEST
 SHARPNESS = 20.0
 LEAST_LOG_WEIGHT = -4.0  # every client keeps this weight: it may be the only one that knows some of the states
 SPREADS_BELOW = 3.0  # the lowest rewards are so many mean absolute deviations below the mean
+LOWEST_TIMES = 3.0  # the lowest rewards are at most so many times as far below the best client as the next lowest
+MOST_OF_A_UNIT = 2.0  # the factor by which one client can move the unit of reward
+FARTHEST = 10.0  # a client's observations may lie so many times as far out as those of most clients
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,7 @@ class Statistics:
     normaliser: Normaliser
     reward_unit: float = 1.0  # rewards are divided by it during training
     log_weights: Mapping[str, float] = field(default_factory=dict)  # by the returns in each client's data
+    remarks: tuple[str, ...] = ()  # for the operator, about claims that were not believed
 
     def to_json(self) -> dict[str, Any]:
         frame = {"mean": self.normaliser.mean.tolist(), "std": self.normaliser.std.tolist()}
@@ -105,37 +115,94 @@ class Statistics:
         return Statistics(Normaliser(mean, std), float(content["reward_unit"]), dict(content["log_weights"]))
 
 
-def common_normaliser(clients: Iterable[ClientStatistics], columns: int) -> Normaliser:
-    """The normaliser of all observations together; the identity where clients told none."""
-    sums = [client.observations for client in clients if client.observations is not None]
-    return combine(sums) if sums else Normaliser.identity(columns)
+def common_normaliser(
+    clients: Mapping[str, ClientStatistics], columns: int, largest_share: float | None = None
+) -> tuple[Normaliser, tuple[str, ...]]:
+    """The normaliser of all observations together, and remarks about clients whose sums do not count.
+
+    It is the identity where clients told no sums. No client counts for more rows than its largest share.
+    """
+    sums = {name: client.observations for name, client in clients.items() if client.observations is not None}
+    if not sums:
+        return Normaliser.identity(columns), ()
+    if not _compares(len(sums), largest_share):
+        return combine(sums.values()), ()
+    outside = far_outside(sums)
+    kept = [client for name, client in sums.items() if name not in outside]
+    log_rows = np.log([float(client.count) for client in kept])
+    factors = np.exp(_capped(log_rows, largest_share) - log_rows)
+    counted = [scaled(client, float(factor)) for client, factor in zip(kept, factors)]
+    remarks = [
+        f"{name}: its observations lie {times:,.0f} times as far out as those of the other clients. They do not "
+        "count for the normaliser."
+        for name, times in outside.items()
+    ]
+    return combine(counted), tuple(remarks)
+
+
+def far_outside(sums: Mapping[str, Sums]) -> dict[str, float]:
+    """The clients whose observations lie much farther out than those of most clients, and how much farther.
+
+    For each column, the distance is the root mean square around the median of the clients' means. A column that is
+    constant at most clients is not compared.
+    """
+    means = np.stack([client.total / client.count for client in sums.values()])
+    squares = np.stack([client.squares / client.count for client in sums.values()])
+    centre = np.median(means, axis=0)
+    distances = np.sqrt(np.maximum(squares - 2.0 * centre * means + centre**2, 0.0))
+    usual = np.median(distances, axis=0)
+    varies = usual > LEAST_VARIATION * np.sqrt(np.median(squares, axis=0))
+    farther = np.max(distances / np.where(varies, usual, 1.0), axis=1, where=varies, initial=0.0)
+    return {name: float(times) for name, times in zip(sums, farther) if times > FARTHEST}
 
 
 def derive(
-    clients: Mapping[str, ClientStatistics], normaliser: Normaliser, discount: float, unit: float | None
+    clients: Mapping[str, ClientStatistics],
+    normaliser: Normaliser,
+    discount: float,
+    unit: float | None,
+    largest_share: float | None = None,
 ) -> Statistics:
     """The federation's constants. `unit` is the unit of reward where one is given; None derives it."""
-    log_weights = weights_by_returns(clients, discount)
+    log_weights = weights_by_returns(clients, discount, largest_share)
+    remarks: tuple[str, ...] = ()
     if unit is None:
-        unit = common_unit(clients, log_weights, discount)
+        unit, remarks = common_unit(clients, log_weights, discount, largest_share)
         if not SMALLEST <= unit <= LARGEST:
             raise FovaError(
                 f"One step is worth about {unit:.3g} to these clients, and training computes in single precision. "
                 f"Give the rewards in a unit between {SMALLEST:g} and {LARGEST:g}, or set --reward-scale."
             )
-    return Statistics(normaliser=normaliser, reward_unit=unit, log_weights=log_weights)
+    return Statistics(normaliser, unit, log_weights, remarks)
 
 
-def weights_by_returns(clients: Mapping[str, ClientStatistics], discount: float) -> dict[str, float]:
+def weights_by_returns(
+    clients: Mapping[str, ClientStatistics], discount: float, largest_share: float | None = None
+) -> dict[str, float]:
     """How much each client counts by what its data earned: 0 for the best client, less for the others.
 
     The result does not change if all rewards are multiplied by a number. Where no episode ends by itself, it does
     not change either if a constant is added to all rewards: a client's distance from the best one is compared with
     the distance between the best one and the lowest rewards, and neither distance changes.
+
+    From five clients on, a client that claims so much that all others are at the minimum does not decide how the
+    others count among themselves: they are weighed without it.
     """
+    weights = _weights(clients, discount, _compares(len(clients), largest_share))
+    if not _compares(len(clients), largest_share):
+        return weights
+    first = max(weights, key=weights.__getitem__)
+    others = {name: client for name, client in clients.items() if name != first}
+    if any(weights[name] > LEAST_LOG_WEIGHT for name in others):
+        return weights
+    among = _weights(others, discount, True)
+    return {name: 0.0 if name == first else LEAST_LOG_WEIGHT + among[name] for name in clients}
+
+
+def _weights(clients: Mapping[str, ClientStatistics], discount: float, compare: bool) -> dict[str, float]:
     values = {name: client.step_value(discount) for name, client in clients.items()}
     best = max(values.values(), default=0.0)
-    lowest = min((client.low_reward for client in clients.values()), default=0.0)
+    lowest = _lowest([client.low_reward for client in clients.values()], best, compare)
     if any(client.terminals for client in clients.values()):
         lowest = min(lowest, 0.0)  # nothing is paid after an end
     distance = best - lowest
@@ -144,13 +211,57 @@ def weights_by_returns(clients: Mapping[str, ClientStatistics], discount: float)
     return {name: max(LEAST_LOG_WEIGHT, SHARPNESS * (value - best) / distance) for name, value in values.items()}
 
 
+def _lowest(low_rewards: list[float], best: float, compare: bool) -> float:
+    """The lowest reward. Compared with the next client's, so that a single claim cannot switch the weights off."""
+    if not compare:
+        return min(low_rewards, default=0.0)
+    lowest, following = sorted(low_rewards)[:2]
+    return max(lowest, best - LOWEST_TIMES * (best - following))
+
+
 def common_unit(
-    clients: Mapping[str, ClientStatistics], log_weights: Mapping[str, float], discount: float
-) -> float:
-    """The geometric mean of the clients' units, each counted by its weight; 1 where nobody saw a reward."""
+    clients: Mapping[str, ClientStatistics],
+    log_weights: Mapping[str, float],
+    discount: float,
+    largest_share: float | None = None,
+) -> tuple[float, tuple[str, ...]]:
+    """The geometric mean of the clients' units, each counted by its weight; 1 where nobody saw a reward.
+
+    From five clients on, a client is compared with the median of the others. It does not move the unit away from
+    there by more than a factor of 2; remarks name the clients that would have.
+    """
     units = {name: client.reward_unit(discount) for name, client in clients.items()}
     paid = [name for name, unit in units.items() if unit > 0.0]
     if not paid:
-        return 1.0
-    weights = np.exp([log_weights[name] for name in paid])
-    return float(np.exp(np.average(np.log([units[name] for name in paid]), weights=weights)))
+        return 1.0, ()
+    logs, weights = np.log([units[name] for name in paid]), np.exp([log_weights[name] for name in paid])
+    shares, believed, remarks = weights / weights.sum(), logs.copy(), []
+    for i, name in enumerate(paid if _compares(len(paid), largest_share) else ()):
+        usual = weighted_median(np.delete(logs, i), np.delete(shares, i))
+        furthest = math.log(MOST_OF_A_UNIT) / shares[i]
+        if abs(logs[i] - usual) > furthest:
+            believed[i] = usual + math.copysign(furthest, logs[i] - usual)
+            remarks.append(
+                f"{name}: one step is worth {math.exp(logs[i]):.3g} by its rewards, {math.exp(usual):.3g} by those "
+                f"of the other clients. It counts as {math.exp(believed[i]):.3g}."
+            )
+    return float(np.exp(np.average(believed, weights=weights))), tuple(remarks)
+
+
+def weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """The smallest value up to which the weights reach half of their sum."""
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, 0.5 * reached[-1])])
+
+
+def _compares(clients: int, largest_share: float | None) -> bool:
+    """Whether claims are compared: there are enough clients, and the operator does not believe them all."""
+    return clients >= trust.FEWEST_CLIENTS and not trust.believes_all(largest_share)
+
+
+def _capped(log_weights: NDArray[np.float64], largest_share: float | None) -> NDArray[np.float64]:
+    """`trust.capped` in double precision: a weight that is not cut keeps all its digits."""
+    single = jnp.asarray(log_weights, jnp.float32)
+    cut = trust.capped(single, largest_share)
+    return np.where(np.asarray(cut < single), np.asarray(cut, np.float64), log_weights)

@@ -144,7 +144,7 @@ class FlowerEngine:
         runtime.prepare()
         self.grid, self.plan, self.network, self.progress, self.pause = grid, plan, network, progress, pause
         self.space = plan.space
-        self.aggregation = aggregation.for_algorithm(plan.run.aggregation, plan.algorithm)
+        self.aggregation = aggregation.for_algorithm(plan.run.aggregation, plan.algorithm, plan.run.largest_share)
         self.like = plan.submission_like()
         self.members: dict[int, str] = {}  # node -> client
         self.refused: dict[int, float] = {}  # node -> when
@@ -164,7 +164,10 @@ class FlowerEngine:
             return Statistics(Normaliser.identity(columns), unit)
         present = sorted(self._wait_for_clients())
         told = {name: self.told[name] for name in present}
-        return derive(told, common_normaliser(told.values(), columns), self.plan.algorithm.discount, unit)
+        share = self.plan.run.largest_share
+        normaliser, remarks = common_normaliser(told, columns, share)
+        derived = derive(told, normaliser, self.plan.algorithm.discount, unit, share)
+        return replace(derived, remarks=remarks + derived.remarks)
 
     def start(self) -> State:
         return State(0, self.plan.start()[1])
@@ -324,7 +327,7 @@ class FlowerEngine:
 
     def _log_weights(self, names: list[str]) -> NDArray[np.float32]:
         """By the returns in the data of every client that joined so far, newcomers included."""
-        known = weights_by_returns(self.told, self.plan.algorithm.discount)
+        known = weights_by_returns(self.told, self.plan.algorithm.discount, self.plan.run.largest_share)
         return np.array([known.get(name, 0.0) for name in names], np.float32)
 
     def _finished(

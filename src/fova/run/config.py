@@ -64,6 +64,9 @@ class RunConfig:
     aggregation: str = "algorithm"
     """How the server combines clients: algorithm (as the algorithm says), uniform, size (rows), value (what the
     critics expect), returns (what the data earned), median, trimmed-mean or krum."""
+    largest_share: Annotated[float | None, Within(0, 1, above=True)] = None
+    """Largest share of the mean that one client may have, whatever it claims. By default 0.5 from five clients on,
+    and no limit with fewer. 1 believes every claim; see docs/privacy.md#bad-clients."""
     participation: Annotated[float, Within(0, 1, above=True)] = 1.0
     """Share of the clients that take part in each round, drawn anew every round."""
     cohort: Annotated[int, Within(1, 1_000_000)] = 64

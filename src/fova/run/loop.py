@@ -91,6 +91,8 @@ class Loop:
 
     def _first_state(self) -> State:
         self.run.write_json(STATISTICS, self.statistics.to_json())
+        for remark in self.statistics.remarks:
+            self.progress.note(remark)
         fresh = self.engine.start()
         state = load_checkpoint(self.run.checkpoints, fresh, self.config.fingerprint()) or fresh
         self._insist_on_rounds_left(state)

@@ -1,6 +1,7 @@
 """The engine of `fova train`: all clients on this machine, their data in memory."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -33,7 +34,9 @@ class SimulatedEngine:
             seed=config.run.seed,
             participation=config.run.participation,
             cohort=config.run.cohort,
-            aggregation=aggregation.for_algorithm(config.run.aggregation, config.algorithm),
+            aggregation=aggregation.for_algorithm(
+                config.run.aggregation, config.algorithm, config.run.largest_share
+            ),
             envelope=COMPRESSIONS[config.run.compress],
             privacy=self.privacy,
             together=config.run.mode != "local",
@@ -59,9 +62,14 @@ class SimulatedEngine:
         if self.privacy is not None:  # the sums of single clients are what privacy protects
             assert unit is not None
             return [Statistics(Normaliser.identity(self.space.observation), unit) for _ in self._turns]
-        everything = (client for turn in self._told for client in turn.values())
-        normaliser = common_normaliser(everything, self.space.observation)
-        return [derive(told, normaliser, discount, unit) for told in self._told]
+        share = self.config.run.largest_share
+        told = self._told
+        everything = {f"{name}, turn {i}": client for i, turn in enumerate(told) for name, client in turn.items()}
+        # Data in sequence is for simulations only, where nobody lies, and its parts differ as clients do not.
+        believed = share if len(self._told) == 1 else 1.0
+        normaliser, remarks = common_normaliser(everything, self.space.observation, believed)
+        derived = [derive(told, normaliser, discount, unit, share) for told in self._told]
+        return [replace(statistics, remarks=remarks + statistics.remarks) for statistics in derived]
 
     def _units(self, turn: int) -> dict[str, float]:
         """Each client's unit of reward: the federation's, or its own where every client trains alone."""

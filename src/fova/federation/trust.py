@@ -1,0 +1,85 @@
+"""Limits on what one client of a round can do: its share of the mean, the length and the direction of its update.
+
+The limits hold from five clients on (`FEWEST_CLIENTS`). With fewer, a client that lies cannot be told from a client
+whose data is better than everybody else's, so every claim counts as it is. They are off, too, where the operator
+sets `--largest-share 1`. Honest clients stay within them, except a lone client whose data is far better than that
+of all others: it would have more than the largest share, and in time its update points away from all others'. Pure
+functions of arrays.
+"""
+
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+T = TypeVar("T")
+
+FEWEST_CLIENTS = 5
+LARGEST_SHARE = 0.5  # of the mean, unless the operator says otherwise
+# Adam moves all clients of a round by similar lengths: 2.4 times the median is the most that was seen.
+LONGEST = 3.0
+# A client whose update has a smaller cosine than this with the update of every other client is alone against all.
+LEAST_SUPPORT = -0.1
+
+
+def believes_all(largest_share: float | None) -> bool:
+    """Whether the operator believes every claim."""
+    return largest_share == 1.0
+
+
+def share_of(largest_share: float | None, clients: Any) -> Any:
+    """The largest share of the mean that one of so many clients may have; None is the default."""
+    if largest_share is not None:
+        return jnp.maximum(largest_share, 1 / clients)
+    return jnp.where(clients >= FEWEST_CLIENTS, LARGEST_SHARE, 1.0)
+
+
+def capped(log_weights: Float[Array, " clients"], largest_share: float | None) -> Float[Array, " clients"]:
+    """The log-weights with no share above the largest. What is cut off goes to the other clients in proportion.
+
+    If the k heaviest clients are cut to a weight t and the others weigh r together, t is the largest share s of
+    k t + r, so t = s r / (1 - k s). The smallest k for which no other client is heavier than t is the right one. In
+    logarithms, so that a claim of a million neither overflows nor makes the honest weights vanish.
+    """
+    if believes_all(largest_share) or (largest_share is None and len(log_weights) < FEWEST_CLIENTS):
+        return log_weights
+    present = log_weights > -jnp.inf
+    share = share_of(largest_share, jnp.maximum(present.sum(), 1))
+    ordered = jnp.sort(log_weights, descending=True)
+    number = jnp.arange(1, len(ordered) + 1)
+    lighter = jnp.append(ordered[1:], -jnp.inf)
+    rest = jax.lax.cumlogsumexp(lighter, reverse=True)  # of all clients after the k heaviest
+    level = jnp.where(number * share < 1.0, jnp.log(share) + rest - jnp.log1p(-number * share), -jnp.inf)
+    fits = (lighter <= level) & (level > -jnp.inf)
+    lightest = jnp.min(jnp.where(present, log_weights, jnp.inf))  # an even share for all, if no smaller cut will do
+    cut = jnp.where(fits.any(), level[jnp.argmax(fits)], lightest)
+    too_heavy = ordered[0] - jax.nn.logsumexp(ordered) > jnp.log(share) + 1e-6
+    return jnp.where(too_heavy & present, jnp.minimum(log_weights, cut), log_weights)
+
+
+def evened(log_weights: Float[Array, " clients"], alone: Bool[Array, " clients"]) -> Float[Array, " clients"]:
+    """The log-weights, where a client that is alone against all weighs no more than the others do on average."""
+    others = ~alone & (log_weights > -jnp.inf)
+    average = jax.nn.logsumexp(jnp.where(others, log_weights, -jnp.inf)) - jnp.log(others.sum())
+    return jnp.where(alone & others.any(), jnp.minimum(log_weights, average), log_weights)
+
+
+def support(
+    updates: Float[Array, "clients parameters"], compared: Bool[Array, " clients"]
+) -> Float[Array, " clients"]:
+    """For every client the largest cosine of its update with the update of another client."""
+    lengths = jnp.linalg.norm(updates, axis=1, keepdims=True)
+    directions = jnp.where(compared[:, None], updates / jnp.maximum(lengths, 1e-30), 0.0)
+    others = compared[None] & ~jnp.eye(len(updates), dtype=bool)
+    return jnp.max(jnp.where(others, directions @ directions.T, -1.0), axis=1)
+
+
+def shortened(parameters: T, broadcast: T, factors: Float[Array, " clients"]) -> T:
+    """Every client's parameters with its update times its factor. A factor of 1 leaves the very bytes."""
+
+    def scale(own: Any, sent: Any) -> Any:
+        factor = factors.reshape(-1, *[1] * (own.ndim - 1))
+        return jnp.where(factor < 1.0, sent + factor * (own - sent), own)
+
+    return jax.tree.map(scale, parameters, broadcast)

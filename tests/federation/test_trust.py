@@ -1,0 +1,122 @@
+"""Limits on what one client can do to a round: numbers worked out by hand, and properties of the cut."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fova.algorithms.base import Broadcast, Submission
+from fova.federation import rounds, trust
+from fova.federation.aggregation import AGGREGATIONS
+from fova.federation.wire import PLAIN
+
+
+def shares(log_weights, largest=None):
+    return rounds.server_weights(np.asarray(trust.capped(jnp.asarray(log_weights, jnp.float32), largest)))
+
+
+# --- The share of the mean ---
+
+
+def test_a_claim_of_a_million_gets_the_largest_share_and_the_others_the_rest():
+    np.testing.assert_allclose(shares([0.0, 0.0, 0.0, 0.0, 1e6]), [0.125] * 4 + [0.5], rtol=1e-5)
+
+
+def test_the_rest_is_shared_as_before():
+    # weights 1, 1, 2, 4 and a liar: half of the mean goes to the honest ones, in these proportions
+    honest = np.log([1.0, 1.0, 2.0, 4.0])
+    np.testing.assert_allclose(shares([*honest, 50.0]), [0.0625, 0.0625, 0.125, 0.25, 0.5], rtol=1e-5)
+
+
+def test_two_of_seven_get_the_largest_share_each():
+    np.testing.assert_allclose(shares([0.0] * 5 + [1e6, 1e6], 0.4), [0.04] * 5 + [0.4, 0.4], rtol=1e-4)
+    np.testing.assert_allclose(shares([0.0] * 5 + [1e6, 1e6], 2 / 7), [3 / 35] * 5 + [2 / 7] * 2, rtol=1e-4)
+
+
+def test_a_share_that_all_cannot_stay_below_becomes_an_even_one():
+    np.testing.assert_allclose(shares([3.0, 1.0, 0.0, -2.0], 0.1), [0.25] * 4, rtol=1e-6)
+
+
+def test_weights_within_the_limit_keep_their_bytes():
+    log_weights = jnp.asarray([0.1, -0.3, 0.2, 0.0, -4.0], jnp.float32)
+    np.testing.assert_array_equal(trust.capped(log_weights, None), log_weights)
+
+
+def test_with_few_clients_or_if_the_operator_says_so_every_claim_counts():
+    four = jnp.asarray([0.0, 0.0, 0.0, 9.0])
+    np.testing.assert_array_equal(trust.capped(four, None), four)
+    absent = jnp.asarray([0.0, 0.0, 0.0, 9.0, -jnp.inf])
+    np.testing.assert_array_equal(trust.capped(absent, None), absent), "an absent client is none of five"
+    six = jnp.asarray([0.0] * 5 + [9.0])
+    np.testing.assert_array_equal(trust.capped(six, 1.0), six)
+    assert shares([0.0, 0.0, 9.0], 0.5).max() == pytest.approx(0.5), "a limit that is given holds for three, too"
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.floats(-30, 300, width=32), min_size=5, max_size=9), st.floats(0.05, 0.95))
+def test_no_share_exceeds_the_limit_and_the_order_stays(log_weights, largest):
+    cut = shares(log_weights, largest)
+    assert cut.sum() == pytest.approx(1.0)
+    assert cut.max() <= max(largest, 1 / len(log_weights)) * (1 + 1e-3)
+    assert (np.diff(cut[np.argsort(log_weights)]) >= -1e-6).all()
+
+
+# --- Length and direction of an update ---
+
+
+class Flat:
+    """The part of an algorithm that judging uses."""
+
+    mergeable = True
+
+    def networks(self, parameters):
+        return parameters.actor
+
+
+def judged(updates, largest_share=None, weights=None):
+    updates = np.asarray(updates, np.float32)
+    before = Broadcast(jnp.asarray([5.0, -7.0]), None)
+    log_weight = jnp.zeros(len(updates)) if weights is None else jnp.asarray(weights)
+    sent = Submission(Broadcast(before.actor + updates, None), log_weight, {})
+    aggregation = AGGREGATIONS["algorithm"]._replace(largest_share=largest_share)
+    present = np.ones(len(updates), bool)
+    result = rounds.judge_submissions(
+        Flat(), aggregation, PLAIN, before, sent, present, np.zeros(len(updates), "f")
+    )
+    return result.verdicts.tolist(), np.asarray(result.submissions.parameters.actor[0] - before.actor)
+
+
+HONEST = [[1.0, 0.0], [0.8, 0.6], [1.0, 0.0], [0.8, -0.6]]  # all of length 1
+
+
+def test_an_update_against_all_others_weighs_as_much_as_the_others_and_is_no_longer():
+    # its cosines with the others are -1, -0.8, -1, -0.8; it claims a weight of e^5 and is nine times as long
+    alone, weights = [*HONEST, [-9.0, 0.0]], [0.0] * 4 + [5.0]
+    np.testing.assert_allclose(judged(alone, weights=weights)[1], [(3.6 - 1.0) / 5, 0.0], atol=1e-6)
+    share = np.exp(5.0) / (4.0 + np.exp(5.0))
+    believed = judged(alone, largest_share=1.0, weights=weights)[1]
+    np.testing.assert_allclose(believed, [(1 - share) * 0.9 - 9 * share, 0.0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_client_that_one_other_supports_is_not_alone():
+    """Two clients with better data than the other three pull away from them, together."""
+    both = [[1.0, 0.0], [1.0, 0.1], [-1.0, 0.1], [-1.0, 0.0], [-1.0, -0.1]]
+    mean = judged(both, weights=[2.0, 2.0, 0.0, 0.0, 0.0])[1]
+    share = np.exp(2.0) / (2 * np.exp(2.0) + 3)
+    np.testing.assert_allclose(mean[0], 2 * share - 3 * (1 - 2 * share) / 3, atol=1e-5)
+
+
+def test_a_client_that_pulls_elsewhere_is_not_alone_against_all():
+    np.testing.assert_allclose(judged([*HONEST, [0.0, 2.0]])[1], [3.6 / 5, 0.4], atol=1e-6)
+
+
+def test_four_clients_are_too_few_to_compare():
+    assert judged([*HONEST[:3], [-9.0, 0.0]])[1][0] == pytest.approx((2.8 - 9.0) / 4)
+
+
+def test_a_long_update_is_shortened_to_three_times_the_median():
+    verdicts, mean = judged([*HONEST, [9.0, 0.0]])
+    assert verdicts == [rounds.ACCEPTED] * 5
+    np.testing.assert_allclose(mean, [(3.6 + 3.0) / 5, 0.0], atol=1e-6)
+    np.testing.assert_allclose(judged([*HONEST, [9.0, 0.0]], 1.0)[1], [(3.6 + 9.0) / 5, 0.0], atol=1e-6)
