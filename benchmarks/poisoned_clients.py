@@ -36,7 +36,6 @@ SIZE, ROUNDS, LOCAL_STEPS, HIDDEN = 2000, 12, 40, (64, 64)
 COLUMNS: dict[str, dict[str, Any]] = {
     "default": {},
     "believes all": {"largest_share": 1.0},
-    "value": {"aggregation": "value"},
     "median": {"aggregation": "median"},
     "krum": {"aggregation": "krum"},
 }
@@ -47,17 +46,6 @@ COLUMNS: dict[str, dict[str, Any]] = {
 
 def moved_by(factor: float, parameters: Any, broadcast: Any) -> Any:
     return jax.tree.map(lambda own, sent: sent + factor * (own - sent), parameters, broadcast)
-
-
-def a_random_network(parameters: Any, broadcast: Any) -> Any:
-    """Numbers of the size of the broadcast's, in another order."""
-    return jax.tree.map(
-        lambda leaf: jax.random.permutation(jax.random.key(9), leaf.ravel()).reshape(leaf.shape), broadcast
-    )
-
-
-def not_a_number(parameters: Any, broadcast: Any) -> Any:
-    return jax.tree.map(lambda own: jnp.full_like(own, jnp.nan), parameters)
 
 
 def noisy_labels(data: Transitions) -> Transitions:
@@ -117,8 +105,6 @@ ATTACKS = {
     "its update x -9": Attack(FLIPPED),
     "its update x 9": Attack(partial(moved_by, 9.0)),
     "its update, a million times": Attack(partial(moved_by, 1e6)),
-    "a random network": Attack(a_random_network),
-    "NaN": Attack(not_a_number),
     "label noise": Attack(data=noisy_labels),
     "label noise, claims rewards a million times as high": Attack(
         weight=1e6, statistics=best_of_all, data=noisy_labels

@@ -84,7 +84,7 @@ def test_the_unit_of_reward_by_hand():
 
 
 def test_a_unit_that_single_precision_cannot_hold_is_refused():
-    normaliser = common_normaliser([], 1)
+    normaliser, _ = common_normaliser({}, 1)
     for reward in (1e-40, 1e35):
         with pytest.raises(FovaError, match=r"worth about 1e[-+]\d\d to .* between 1e-30 and 1e\+30"):
             derive({"a": client([reward] * 4)}, normaliser, GAMMA, None)
