@@ -17,7 +17,7 @@ from fova import algorithms
 from fova.data.normalise import Normaliser
 from fova.errors import FovaError
 from fova.evaluation.rollouts import play
-from fova.evaluation.statistics import bootstrap_mean
+from fova.evaluation.statistics import mean_over_runs
 from fova.federation.clients import ClientSpec, Federation
 from fova.federation.engine import RoundReport, RoundSettings, State
 from fova.federation.simulation import Simulation
@@ -117,8 +117,8 @@ def interval(scores: Sequence[float | None]) -> str:
     reached = [score for score in scores if score is not None]
     broken = f"broke down in {len(scores) - len(reached)} of {len(scores)} runs"
     if len(reached) == len(scores):
-        return str(bootstrap_mean(reached))
-    return f"{broken}; otherwise {bootstrap_mean(reached)}" if reached else broken
+        return str(mean_over_runs(reached))
+    return f"{broken}; otherwise {mean_over_runs(reached)}" if reached else broken
 
 
 def write_table(marker: str, rows: Iterable[Iterable[str]], columns: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import fova
-from fova.evaluation.statistics import bootstrap_mean
+from fova.evaluation.statistics import mean_over_runs
 
 RESULTS = Path(__file__).parents[1] / "results" / "open_choices.json"
 SETTING: dict[str, Any] = {
@@ -73,7 +73,7 @@ def table(returns: dict[str, dict[str, list[float]]]) -> str:
     lines = []
     for algorithm, choices in returns.items():
         lines += ["", f"| {algorithm} | server's return, {len(SEEDS)} seeds |", "|---|---:|"]
-        lines += [f"| {name} | {bootstrap_mean(values)} |" for name, values in choices.items()]
+        lines += [f"| {name} | {mean_over_runs(values)} |" for name, values in choices.items()]
     return "\n".join(lines[1:])
 
 
@@ -93,7 +93,7 @@ def main() -> None:
             values = [measure(algorithm, choice, seed) for seed in SEEDS]
             returns.setdefault(algorithm, {})[name] = values
             RESULTS.write_text(json.dumps({"setting": SETTING, "returns": returns}, indent=1) + "\n")
-            print(f"{algorithm:10} {name:45} {bootstrap_mean(values)}", flush=True)
+            print(f"{algorithm:10} {name:45} {mean_over_runs(values)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import numpy as np
 
 import fova
 from fova.evaluation.rollouts import EVALUATION_SEED
-from fova.evaluation.statistics import bootstrap_mean
+from fova.evaluation.statistics import mean_over_runs
 from fova.federation.clients import ClientSpec, Federation
 from fova.federation.statistics import client_statistics, common_normaliser
 from fova.run.directory import RunDirectory
@@ -109,7 +109,7 @@ def table(runs: list[dict[str, Any]]) -> str:
         members = list(group)
         setting = members[0]["setting"]
         late = {
-            side: bootstrap_mean([np.mean(run[side][len(run[side]) // 2 :]) for run in members])
+            side: mean_over_runs([np.mean(run[side][len(run[side]) // 2 :]) for run in members])
             for side in ("ours", "d3rlpy")
         }
         lines.append(

@@ -104,7 +104,8 @@ def make_network_run(directory: Path) -> Path:
 def _federated() -> Path:
     from flwr.app import RecordDict
 
-    from fova.network.server import ServerConfig, create_run, train
+    from fova.network.server import train
+    from fova.network.server_config import ServerConfig, create_run
     from fova.progress import Quiet
     from network.in_process import InProcessGrid
 

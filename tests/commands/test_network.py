@@ -6,7 +6,7 @@ import pytest
 
 from fova.network import certificates, deployment
 from fova.network.client import ClientConfig
-from fova.network.server import read_server
+from fova.network.server_config import read_server
 from fova.run.directory import RunDirectory
 from tiny import make_transitions, save_npz
 

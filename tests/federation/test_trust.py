@@ -90,10 +90,11 @@ def judged(updates, largest_share=None, weights=None):
 HONEST = [[1.0, 0.0], [0.8, 0.6], [1.0, 0.0], [0.8, -0.6]]  # all of length 1
 
 
-def test_an_update_against_all_others_weighs_as_much_as_the_others_and_is_no_longer():
+def test_an_update_against_all_others_has_the_least_weight_and_is_no_longer_than_the_others():
     # its cosines with the others are -1, -0.8, -1, -0.8; it claims a weight of e^5 and is nine times as long
     alone, weights = [*HONEST, [-9.0, 0.0]], [0.0] * 4 + [5.0]
-    np.testing.assert_allclose(judged(alone, weights=weights)[1], [(3.6 - 1.0) / 5, 0.0], atol=1e-6)
+    least = np.exp(-4.0)
+    np.testing.assert_allclose(judged(alone, weights=weights)[1], [(3.6 - least) / (4 + least), 0.0], atol=1e-6)
     share = np.exp(5.0) / (4.0 + np.exp(5.0))
     believed = judged(alone, largest_share=1.0, weights=weights)[1]
     np.testing.assert_allclose(believed, [(1 - share) * 0.9 - 9 * share, 0.0], rtol=1e-4, atol=1e-5)
@@ -115,8 +116,8 @@ def test_four_clients_are_too_few_to_compare():
     assert judged([*HONEST[:3], [-9.0, 0.0]])[1][0] == pytest.approx((2.8 - 9.0) / 4)
 
 
-def test_a_long_update_is_shortened_to_three_times_the_median():
+def test_a_long_update_is_shortened_to_twice_the_median():
     verdicts, mean = judged([*HONEST, [9.0, 0.0]])
     assert verdicts == [rounds.ACCEPTED] * 5
-    np.testing.assert_allclose(mean, [(3.6 + 3.0) / 5, 0.0], atol=1e-6)
+    np.testing.assert_allclose(mean, [(3.6 + 2.0) / 5, 0.0], atol=1e-6)
     np.testing.assert_allclose(judged([*HONEST, [9.0, 0.0]], 1.0)[1], [(3.6 + 9.0) / 5, 0.0], atol=1e-6)

@@ -33,6 +33,7 @@ class InProcessGrid(Grid):
         self.tamper = {}  # node id -> function from reply to reply, or to a list of replies
         self.log = []  # every message in both directions: (direction, node, message)
         self.bytes = []  # everything that went over the wire from clients
+        self.replies = {}  # message id -> replies, or the error that fetching them raises
 
     def set_run(self, run):
         raise NotImplementedError
@@ -45,10 +46,17 @@ class InProcessGrid(Grid):
         raise NotImplementedError
 
     def push_messages(self, messages):
-        raise NotImplementedError
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = message.object_id
+            self.replies[message.object_id] = self._replies(message)
+        return [message.object_id for message in messages]
 
     def pull_messages(self, message_ids):
-        raise NotImplementedError
+        found = [self.replies.pop(number) for number in message_ids if self.replies.get(number)]
+        for replies in found:
+            if isinstance(replies, Exception):
+                raise replies
+        return [reply for replies in found for reply in replies]
 
     def get_node_ids(self):
         return list(self.nodes)
@@ -57,26 +65,29 @@ class InProcessGrid(Grid):
         return [SimpleNamespace(node_id=node, name=self.registered.get(node, "")) for node in self.nodes]
 
     def send_and_receive(self, messages, *, timeout=None):
+        raise NotImplementedError
+
+    def _replies(self, message):
+        node = message.metadata.dst_node_id
+        question, _ = over_the_wire(message)
+        self.log.append(("down", node, question))
+        if node not in self.nodes:
+            gone = Message(NODE_GONE, reply_to=question)
+            gone.metadata.__dict__["_src_node_id"] = 1  # the SuperLink itself says so
+            return [gone]
+        reply = self._run(question, Context(1, node, self.nodes[node], RecordDict(), {}))
+        if node in self.silent:
+            return []
+        answers = self.tamper.get(node, lambda reply: reply)(reply)
         replies = []
-        for message in messages:
-            node = message.metadata.dst_node_id
-            message.metadata.__dict__["_message_id"] = message.object_id
-            question, _ = over_the_wire(message)
-            self.log.append(("down", node, question))
-            if node not in self.nodes:
-                gone = Message(NODE_GONE, reply_to=question)
-                gone.metadata.__dict__["_src_node_id"] = 1  # the SuperLink itself says so
-                replies.append(gone)
-                continue
-            reply = self._run(question, Context(1, node, self.nodes[node], RecordDict(), {}))
-            if node in self.silent:
-                continue
-            answers = self.tamper.get(node, lambda reply: reply)(reply)
-            for answer in answers if isinstance(answers, list) else [answers]:
+        for answer in answers if isinstance(answers, list) else [answers]:
+            try:
                 arrived, contents = over_the_wire(answer)
-                self.bytes += contents.values()
-                self.log.append(("up", node, arrived))
-                replies.append(arrived)
+            except Exception as error:  # noqa: BLE001  as Flower fails when it puts a message together
+                return error
+            self.bytes += contents.values()
+            self.log.append(("up", node, arrived))
+            replies.append(arrived)
         return replies
 
     def _run(self, question, context):

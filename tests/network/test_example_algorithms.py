@@ -9,6 +9,7 @@ import pytest
 from fova import algorithms
 from fova.federation.clients import ClientSpec, Federation
 from fova.network import server
+from fova.network.server_config import ServerConfig, create_run
 from fova.progress import Quiet
 from fova.run.config import Config, RunConfig
 from fova.run.simulated import SimulatedEngine
@@ -47,8 +48,8 @@ def networked(config, files, folder):
         100 + i: {"name": name, "data": str(path), "state": str(folder / "clients" / name)}
         for i, (name, path) in enumerate(files.items())
     }
-    network = server.ServerConfig(min_clients=3, observation=3, action=2)
-    run = server.create_run(folder / "run", config, network)
+    network = ServerConfig(min_clients=3, observation=3, action=2)
+    run = create_run(folder / "run", config, network)
     return server.train(InProcessGrid(nodes), run, Quiet(), lambda seconds: None).state
 
 

@@ -15,7 +15,7 @@ from fova.network.plan import Plan
 from fova.run.config import RunConfig
 from fova.spaces import Space
 
-SUMS = Sums(8, np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]))
+SUMS = Sums(8, np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 9.0]))
 BROADCAST = {"w": np.array([1.0, 2.0], np.float32)}
 FRAME = Statistics(Normaliser(np.zeros(3, np.float32), np.ones(3, np.float32)), 2.5)
 SENT = Submission(BROADCAST, np.float32(0.5), {"rows": np.float32(8)})
@@ -28,7 +28,7 @@ def plan(**run):
 
 def statistics(**changes):
     usual = {"rows": 8, "episodes": 3, "terminals": 2, "reward_sum": 1.5, "reward_squares": 9.0}
-    usual |= {"reward_deviations": 4.0, "behaviour_return": 0.5, "observations": SUMS}
+    usual |= {"reward_deviations": 3.0, "behaviour_return": 0.5, "observations": SUMS}
     return ClientStatistics(**usual | changes)
 
 
@@ -92,13 +92,39 @@ def test_counts_that_data_can_have_are_taken(rows, episodes, terminals):
 )
 def test_counts_that_no_data_has_are_refused(rows, episodes, terminals):
     content = hello_answer(rows=rows, episodes=episodes, terminals=terminals)
-    with pytest.raises(Refused, match="count more episodes than rows, or more ends than episodes"):
+    words = (
+        "rows, episodes or ends that are not" if min(rows, terminals) < 0 else "more episodes than rows, or more"
+    )
+    with pytest.raises(Refused, match=f"its statistics count {words}"):
         messages.read_statistics(content, plan())
 
 
 @pytest.mark.parametrize("changes", [{"reward_sum": np.nan}, {"behaviour_return": np.inf}])
 def test_statistics_that_are_no_numbers_are_refused(changes):
     with pytest.raises(Refused, match="its statistics are not finite"):
+        messages.read_statistics(hello_answer(**changes), plan())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"reward_squares": 1.7e308}, "reward_squares of 1.7e.308, which no data has"),
+        ({"reward_sum": 1.7e308}, "reward_sum of 1.7e.308, which no data has"),
+        ({"behaviour_return": -1.7e308}, "behaviour_return of 1.7e.308, which no data has"),
+        (
+            {"observations": Sums(8, np.array([1.0, 2.0, 3.0]), np.full(3, 1e300))},
+            "squares of 1e.300, which no data",
+        ),
+        ({"reward_sum": 9.0}, "a reward_sum that their reward_squares rule out"),  # at most sqrt(8 * 9)
+        ({"reward_deviations": 9.0}, "a reward_deviations that their reward_squares rule out"),
+        ({"reward_deviations": -1.0}, "negative reward_deviations"),
+        ({"observations": Sums(8, np.full(3, 9.0), np.full(3, 9.0))}, "a total that their squares rule out"),
+        ({"rows": 10**12}, "not between 0 and 1,000,000,000"),
+        ({"episodes": 2.5}, "not between 0 and 1,000,000,000"),
+    ],
+)
+def test_statistics_that_no_data_has_are_refused(changes, words):
+    with pytest.raises(Refused, match=words):
         messages.read_statistics(hello_answer(**changes), plan())
 
 
@@ -178,7 +204,7 @@ def test_an_answer_that_says_nothing_about_itself_is_refused():
 def test_an_answer_with_a_metric_too_few_is_refused():
     content = messages.round_answer(plan(), 4, "east", SENT)
     content["metrics"] = MetricRecord({messages.WEIGHT: 0.5})
-    with pytest.raises(Refused, match="which is not what was asked for"):
+    with pytest.raises(Refused, match="its metrics are 1 and not the 2 asked for; on one side only: rows"):
         messages.read_round_answer(content, plan(), 4, SENT)
 
 

@@ -1,13 +1,16 @@
 """A whole federation through Flower's apps and messages, in one process."""
 
 import errno
+import io
 import json
+import pickle
 import re
 
+import httpx
 import jax
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from in_process import InProcessGrid
 
 from fova.algorithms import configure
@@ -17,9 +20,10 @@ from fova.federation.clients import ClientSpec, Federation
 from fova.machine.interrupts import Interrupted
 from fova.network import client as flower_client
 from fova.network import server as flower_server
+from fova.network.engine import FlowerEngine
 from fova.network.messages import NUMBERS, WEIGHT
 from fova.network.plan import Plan
-from fova.network.server import FlowerEngine, ServerConfig, create_run
+from fova.network.server_config import ServerConfig, create_run
 from fova.policy import load_policy
 from fova.progress import Quiet
 from fova.run import loop
@@ -233,6 +237,65 @@ def with_more_metrics(reply):
     return reply
 
 
+def with_bytes(content):
+    """An array whose bytes are these, whatever they are."""
+
+    def change(reply):
+        reply.content["parameters"][LAST] = Array("float32", (2,), "numpy.ndarray", content)
+        return reply
+
+    return in_rounds(change)
+
+
+def archive():
+    stream = io.BytesIO()
+    np.savez(stream, a=np.zeros(2, np.float32))
+    return stream.getvalue()
+
+
+def header(shape, kind="'<f4'"):
+    text = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def with_metric(value):
+    def change(reply):
+        reply.content["metrics"] = MetricRecord({**reply.content["metrics"], "value": value})
+        return reply
+
+    return in_rounds(change)
+
+
+def with_metrics(metrics):
+    def change(reply):
+        reply.content["metrics"] = MetricRecord(metrics)
+        return reply
+
+    return in_rounds(change)
+
+
+def swapped(reply):
+    reply.content["parameters"], reply.content["metrics"] = reply.content["metrics"], reply.content["parameters"]
+    return reply
+
+
+def with_many_records(reply):
+    for i in range(1000):
+        reply.content[f"record {i}"] = ConfigRecord({})
+    return reply
+
+
+def unreadable(reply):
+    """Flower itself cannot put this message together."""
+
+    class Broken(ArrayRecord):
+        def deflate(self):
+            return super().deflate().replace(b"keys", b"kexs")
+
+    reply.content["parameters"] = Broken({LAST: Array(np.zeros(2, np.float32))})
+    return reply
+
+
 LAST = "actor/net/last/bias"
 BAD = {
     "nan": (with_array(LAST, lambda a: a * np.nan), "not finite"),
@@ -247,6 +310,23 @@ BAD = {
     "other name": (with_about(client="north"), "another client's name"),
     "more records": (in_rounds(with_stranger), "diary"),
     "more metrics": (in_rounds(with_more_metrics), "first_reward"),
+    "archive": (with_bytes(archive()), "is no NumPy array"),
+    "broken archive": (with_bytes(archive()[:40]), "is no NumPy array"),
+    "petabytes": (with_bytes(header("(1125899906842624,)")), r"float32\[1125899906842624\]"),
+    "pickle": (with_bytes(header("(2,)", "'|O'") + pickle.dumps([1, 2])), "object"),
+    "truncated": (with_bytes(header("(4,)") + b"1234"), "4 bytes of numbers"),
+    "megabytes": (with_bytes(bytes(2**20)), "1,048,576 bytes, but"),
+    "no bytes": (with_bytes(b""), "is no NumPy array"),
+    "list as metric": (with_metric([1.0, 2.0]), r"\[1.0, 2.0\], but must be a number"),
+    "nan metric": (with_metric(float("nan")), "not finite"),
+    "many metrics": (with_metrics({f"m{i}": 0.0 for i in range(100_000)}), "its metrics are 1000"),
+    "control characters": (with_about(client="x\n\x1b[31m" + "y" * 10_000), r"cannot be the name of a client"),
+    "path as name": (with_about(client="../../east"), r"cannot be the name of a client"),
+    "number as name": (with_about(client=7), r"cannot be the name of a client"),
+    "refusal of a book": (with_about(refused="no \x00" * 100_000), r"^refused: no \\x00no"),
+    "records swapped": (in_rounds(swapped), "has no parameters"),
+    "many records": (in_rounds(with_many_records), "but about, metrics, parameters are expected"),
+    "chunks of chunks": (in_rounds(unreadable), "its message cannot be read"),
 }
 
 
@@ -265,6 +345,94 @@ def test_a_bad_submission_is_rejected_and_counted_and_the_round_goes_on(grid, wa
         if direction == "up" and node != 100 and "parameters" in message.content
     ]
     np.testing.assert_allclose(state.broadcast.actor.net.last.bias, np.mean(sent, axis=0), atol=1e-6)
+
+
+def test_a_member_that_offends_again_and_again_is_out_of_the_run_and_stays_out(grid, tmp_path):
+    grid.tamper[100] = BAD["archive"][0]
+    run, notes = new_run(tmp_path, settings(rounds=4), min_clients=2, eject_after=2), Notes()
+    train(grid, run, notes)
+    assert [entry.get("rejected") for entry in run.metrics()[1:]] == [["east"], ["east"], None, None]
+    assert "east is out of the run after 2 offences, the last: " + LAST in notes
+    file = run.path / "config.toml"
+    file.write_text(file.read_text().replace("rounds = 4", "rounds = 5"))
+    grid.log.clear()
+    train(grid, run, notes)
+    assert "not admitted, node 100: it is out of this run after 2 offences" in notes
+    assert not any("broadcast" in message.content for _, node, message in grid.log if node == 100)
+
+
+def test_a_refusal_in_words_is_no_offence(grid, tmp_path):
+    grid.tamper[100] = with_about(refused="no space left")
+    run, notes = new_run(tmp_path, settings(rounds=3), min_clients=2, eject_after=1), Notes()
+    train(grid, run, notes)
+    assert [entry["rejected"] for entry in run.metrics()[1:]] == [["east"]] * 3
+    assert "out of the run" not in notes
+
+
+def test_a_member_that_never_answers_costs_fewer_and_fewer_deadlines(grid, tmp_path):
+    class Silences(Notes):
+        def round(self, entry):
+            grid.silent.add(101)
+
+    run = new_run(tmp_path, settings(rounds=9), min_clients=2)
+    train(grid, run, Silences())
+    missed = [entry["round"] for entry in run.metrics() if entry.get("missing")]
+    assert missed == [2, 4, 7], "asked in round 2, then after 1 round, then after 2, then after 4"
+
+
+def test_a_hello_that_flower_cannot_read_leaves_the_server_running(grid, tmp_path):
+    def broken(reply):
+        reply.content["statistics"] = unreadable(reply).content.pop("parameters")
+        return reply
+
+    grid.tamper[100] = broken
+    run, notes = new_run(tmp_path, settings(rounds=1), min_clients=2), Notes()
+    train(grid, run, notes)
+    assert "not admitted, node 100: its message cannot be read" in notes
+    assert set(run.metrics()[1]["clients"]) == {"north", "south"}
+
+
+def test_impossible_statistics_are_refused_by_name_and_not_stored(grid, tmp_path):
+    def enormous(reply):
+        if "statistics" in reply.content:
+            edited(reply, "statistics", "reward_squares", lambda a: np.full_like(a, 1.7e308))
+        return reply
+
+    grid.tamper[100], grid.registered = enormous, {100: "east"}
+    run, notes = new_run(tmp_path, settings("fova", rounds=1), min_clients=2), Notes()
+    train(grid, run, notes)
+    assert "not admitted, east: its statistics hold reward_squares of 1.7e+308, which no data has" in notes
+    assert set(run.read_json("statistics.json")["log_weights"]) == {"north", "south"}
+
+
+def test_a_superlink_that_does_not_answer_is_asked_again(grid, tmp_path):
+    failures = [httpx.ConnectError("refused"), httpx.ReadTimeout("stopped")]
+    calls = {name: getattr(grid, name) for name in ("get_node_ids", "push_messages", "pull_messages")}
+    for name, call in calls.items():
+        left = list(failures)
+
+        def flaky(*arguments, call=call, left=left):
+            if left:
+                raise left.pop()
+            return call(*arguments)
+
+        setattr(grid, name, flaky)
+    run, notes = new_run(tmp_path, settings(rounds=1)), Notes()
+    train(grid, run, notes)
+    assert len(run.metrics()[1]["clients"]) == 3
+    assert "the SuperLink does not answer (stopped); asking again" in notes
+
+
+def test_data_that_changes_between_rounds_is_told_to_its_owner(grid, ward_files, tmp_path):
+    class Swaps(Notes):
+        def round(self, entry):
+            if entry["round"] == 1:
+                save_npz(ward_files["east"], make_transitions(7, episodes=4))
+
+    train(grid, new_run(tmp_path), Swaps())
+    journals = {name: (tmp_path / "clients" / name / "journal.jsonl").read_text() for name in NAMES}
+    assert journals["east"].count("east.npz changed since the last round") == 1
+    assert "changed" not in journals["north"]
 
 
 def test_a_replayed_answer_counts_once_and_an_old_one_not_at_all(grid, tmp_path):
@@ -319,9 +487,9 @@ def test_a_client_refuses_a_server_of_another_version(grid, tmp_path, monkeypatc
     monkeypatch.setattr("fova.network.plan.__version__", "9.9.9")
     server.plan = server.plan.__class__(**server.plan.__dict__ | {"version": "0.0.1"})
     monkeypatch.setattr(
-        flower_server.messages,
+        flower_client.messages,
         "hello",
-        lambda plan, real=flower_server.messages.hello: versioned(real(plan), "0.0.1"),
+        lambda plan, real=flower_client.messages.hello: versioned(real(plan), "0.0.1"),
     )
     assert server._present() == {}
     assert "The server runs fova 0.0.1, but this client has fova 9.9.9" in notes
@@ -406,7 +574,7 @@ def test_the_server_waits_for_enough_clients(grid, tmp_path):
 
 def test_a_client_that_never_answers_is_left_out_and_its_lost_round_is_forgotten(grid, ward_files, tmp_path):
     """As in a simulation, where a client that did not take part stays as it was."""
-    run = new_run(tmp_path, settings(rounds=3), min_clients=2)
+    run = new_run(tmp_path, settings(rounds=4), min_clients=2)
     state = tmp_path / "clients" / "north" / run.read_json("server.json")["run_id"]
 
     class Sleepy(Notes):
@@ -420,8 +588,8 @@ def test_a_client_that_never_answers_is_left_out_and_its_lost_round_is_forgotten
 
     train(grid, run, Sleepy())
     assert run.metrics()[2]["missing"] == ["north"]
-    assert [path.stem for path in checkpoints(state)] == ["round-000001", "round-000003"]
-    assert ["north" in entry["clients"] for entry in run.metrics()[1:]] == [True, False, True]
+    assert [path.stem for path in checkpoints(state)] == ["round-000001", "round-000004"], "it sat out round 3"
+    assert ["north" in entry["clients"] for entry in run.metrics()[1:]] == [True, False, False, True]
 
 
 class Killed(BaseException):

@@ -11,6 +11,7 @@ import fova
 from fova.algorithms import configure
 from fova.federation.clients import ClientSpec
 from fova.network import server
+from fova.network.server_config import ServerConfig, create_run
 from fova.progress import Quiet
 from fova.reports.page import write_report
 from fova.run.config import Config, RunConfig
@@ -37,8 +38,8 @@ def runs(tmp_path_factory):
         for i, (name, path) in enumerate(files.items())
     }
     config = Config(None, (), configure("fova", **ALGORITHM), "fova", RunConfig(**RUN))
-    network = server.ServerConfig(min_clients=3, observation=3, action=2)
-    run = server.create_run(folder / "networked", config, network)
+    network = ServerConfig(min_clients=3, observation=3, action=2)
+    run = create_run(folder / "networked", config, network)
     server.train(InProcessGrid(nodes), run, Quiet(), lambda seconds: None)
     return folder / "simulated", run.path
 

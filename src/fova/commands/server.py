@@ -11,7 +11,7 @@ from fova.machine.interrupts import explained, heeding_signals
 from fova.progress import choose
 
 if TYPE_CHECKING:
-    from fova.network.server import ServerConfig
+    from fova.network.server_config import ServerConfig
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ServerOptions:
 def command(arguments: list[str]) -> None:
     insist_on_flower()  # before the flags are read: some flags are defined in modules that import Flower
     from fova.commands.run_arguments import parse_run
-    from fova.network.server import ServerConfig, create_run, read_server
+    from fova.network.server_config import ServerConfig, create_run, read_server
 
     config, options = parse_run(arguments, ServerOptions, "fova server", {"server": ServerConfig})
     from fova.network.deployment import Address, serve

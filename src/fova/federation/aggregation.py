@@ -73,7 +73,7 @@ def weigh(
     if aggregation.weigh is not None:
         log_weight = jnp.where(counted(submissions), aggregation.weigh(submissions, by_returns), -jnp.inf)
     if alone is not None:
-        log_weight = trust.evened(log_weight, alone)
+        log_weight = trust.lightened(log_weight, alone)
     return replace(submissions, log_weight=trust.capped(log_weight, aggregation.largest_share))
 
 

@@ -269,7 +269,7 @@ def length_factors(
 ) -> Float[Array, " clients"]:
     """What every update is multiplied by; mostly 1.
 
-    None is then longer than three times the median, and one that is alone against all no longer than the median.
+    None is then longer than twice the median, and one that is alone against all no longer than the median.
     """
     median = jnp.nanmedian(jnp.where(compared, norms, jnp.nan))
     longest = jnp.where(alone, 1.0, trust.LONGEST) * median

@@ -15,7 +15,6 @@ from jaxtyping import PRNGKeyArray
 from numpy.typing import NDArray
 
 from fova.algorithms.base import Submission
-from fova.errors import FovaError
 
 
 class Envelope(Protocol):
@@ -60,20 +59,16 @@ def named_arrays(tree: Any) -> dict[str, NDArray[Any]]:
     return {_name(path): np.asarray(leaf) for path, leaf in leaves}
 
 
+def expected_arrays(like: Any) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Shape and type of every array of a tree, by its name. The leaves of `like` may be shapes only."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(like)
+    return {_name(path): (tuple(leaf.shape), np.dtype(leaf.dtype)) for path, leaf in leaves}
+
+
 def from_named_arrays(arrays: Mapping[str, NDArray[Any]], like: Any) -> Any:
     """The inverse of `named_arrays`: a tree with the structure of `like`, whose leaves may be shapes only."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
-    expected = {_name(path): leaf for path, leaf in leaves}
-    if set(arrays) != set(expected):
-        strange = sorted(set(arrays) ^ set(expected))
-        raise FovaError(f"The arrays do not fit: {', '.join(strange[:3])} is on one side only.")
-    for name, leaf in expected.items():
-        given, wanted = arrays[name], (tuple(leaf.shape), np.dtype(leaf.dtype))
-        if (given.shape, given.dtype) != wanted:
-            raise FovaError(
-                f"{name} is {given.dtype}{list(given.shape)}, but {wanted[1]}{list(wanted[0])} is needed."
-            )
-    return jax.tree.unflatten(structure, [arrays[name] for name in expected])
+    return jax.tree.unflatten(structure, [arrays[_name(path)] for path, _ in leaves])
 
 
 def payload_bytes(tree: Any) -> int:

@@ -24,9 +24,10 @@ from fova.federation.clients import ClientSpec, Federation
 from fova.federation.engine import State
 from fova.federation.statistics import Statistics, client_statistics
 from fova.machine import runtime
+from fova.machine.files import write_atomically
 from fova.network import messages
+from fova.network.intake import Refused, insist_on_name
 from fova.network.journal import Journal
-from fova.network.messages import Refused
 from fova.network.plan import Plan, client_work
 from fova.run.checkpoint import discard_after, load_checkpoint, save_checkpoint
 from fova.settings import fill
@@ -50,6 +51,9 @@ class ClientConfig:
     """Transitions to take."""
     offset: int | None = None
     """Row to start from."""
+
+    def __post_init__(self) -> None:
+        insist_on_name(self.name)
 
     def load(self, bounds: tuple[Any, Any] | None = None, action: ActionSpace | None = None) -> Federation:
         """A federation that holds only this client's data. The data is checked."""
@@ -104,6 +108,7 @@ class Client:
         """Train one round from the last accepted state, save the new state and return the reply."""
         fresh, server = self.plan.start()
         number, counted, broadcast, statistics = messages.read_round_question(content, self.plan, server.broadcast)
+        self._notice_changed_data()
         learner = self._learner(counted, fresh)
         learner, sent, sound = client_work(
             self.plan.algorithm,
@@ -124,6 +129,19 @@ class Client:
             f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
         )
         return messages.round_answer(self.plan, number, self.config.name, sent)
+
+    def _notice_changed_data(self) -> None:
+        """Tell the owner if the data is not what it was in the round before. Training goes on with the new data."""
+        (data,) = self.federation.clients.values()
+        file, digest = self.checkpoints / "data-digest", data.digest()
+        before = file.read_text() if file.exists() else digest
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, digest.encode())
+        if before != digest:
+            self.journal.note(
+                f"{self.config.data} changed since the last round. Training goes on with the new data, but the "
+                "server still counts it by the statistics of the old data. Restart the client to send new ones."
+            )
 
     def _learner(self, counted: int, fresh: Any) -> Any:
         """The state after the last accepted round. Later states are discarded: they never reached the server."""

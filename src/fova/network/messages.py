@@ -28,10 +28,13 @@ from numpy.typing import NDArray
 
 from fova.algorithms.base import Submission
 from fova.data.normalise import Normaliser, Sums
-from fova.errors import FovaError
+from fova.federation.clients import MOST_ROWS
 from fova.federation.statistics import ClientStatistics, Statistics
-from fova.federation.wire import from_named_arrays, named_arrays
+from fova.federation.wire import expected_arrays, from_named_arrays, named_arrays
+from fova.network import intake
+from fova.network.intake import Refused, one_line
 from fova.network.plan import Plan
+from fova.settings import LARGEST
 from fova.version import __version__
 
 HELLO, ROUND = "query", "train"  # Flower's names for the two kinds of message
@@ -40,8 +43,8 @@ NUMBERS = (*COUNTS, "reward_sum", "reward_squares", "reward_deviations", "behavi
 WEIGHT = "submission/log_weight"  # sent among the metrics, under a name that no metric uses
 
 
-class Refused(FovaError):
-    """The other side refuses the message. The text gives the reason."""
+class SaidNo(Refused):
+    """A client says in words why it takes no part. It is no offence."""
 
 
 # --- From the server ---
@@ -80,11 +83,16 @@ def read_plan(content: RecordDict) -> Plan:
 def read_round_question(content: RecordDict, plan: Plan, broadcast_like: Any) -> tuple[int, int, Any, Statistics]:
     """The round, the round of the client's last accepted state, the broadcast and the federation's statistics."""
     about = _config(content)
-    broadcast = from_named_arrays(_arrays(content, "broadcast"), broadcast_like)
-    frame = _arrays(content, "frame")
+    expected = expected_arrays(broadcast_like)
+    broadcast = from_named_arrays(_arrays(content, "broadcast", expected), broadcast_like)
     columns = (plan.space.observation,)
-    if {name: array.shape for name, array in frame.items()} != {"mean": columns, "std": columns, "reward_unit": ()}:
-        raise Refused(f"The normaliser does not fit observations of {plan.space.observation} numbers.")
+    shapes = {"mean": (columns, np.float32), "std": (columns, np.float32), "reward_unit": ((), np.float64)}
+    try:
+        frame = _arrays(content, "frame", shapes)
+    except Refused as error:
+        if "frame" not in content.array_records:
+            raise
+        raise Refused(f"The normaliser does not fit observations of {columns[0]} numbers: {error}") from error
     statistics = Statistics(Normaliser(frame["mean"], frame["std"]), float(frame["reward_unit"]))
     if not (np.isfinite(statistics.reward_unit) and statistics.reward_unit > 0.0):
         raise Refused(f"The unit of reward is {statistics.reward_unit}, but must be a number above 0.")
@@ -124,12 +132,12 @@ def read_client(content: RecordDict, plan: Plan) -> str:
     """The name of the client that replies. Raises `Refused` for a refusal or a reply to another run."""
     about = _config(content)
     if "refused" in about:
-        raise Refused(f"refused: {about['refused']}")
+        raise SaidNo(f"refused: {one_line(about['refused'])}")
     if about.get("version") != plan.version:
-        raise Refused(f"it runs fova {about.get('version')}, but the server fova {plan.version}")
+        raise Refused(f"it runs fova {one_line(about.get('version'), 40)}, but the server fova {plan.version}")
     if about.get("run") != plan.run_id:
-        raise Refused(f"stale: it answers run {about.get('run')}, not {plan.run_id}")
-    return str(about["client"])
+        raise Refused(f"stale: it answers run {one_line(about.get('run'), 40)}, not {plan.run_id}")
+    return intake.insist_on_name(about.get("client"))
 
 
 def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
@@ -137,33 +145,57 @@ def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
     _insist_on_records(content, {"about", "statistics"} if plan.gathers_statistics else {"about"})
     if not plan.gathers_statistics:
         return None
-    arrays = _arrays(content, "statistics")
-    columns = {"total": (plan.space.observation,), "squares": (plan.space.observation,)}
-    expected = dict.fromkeys(NUMBERS, ()) | (columns if plan.run.normalise else {})
-    if {name: array.shape for name, array in arrays.items()} != expected:
-        raise Refused(f"its statistics are not {', '.join(expected)} of {plan.space.observation} columns")
+    columns = dict.fromkeys(("total", "squares"), (plan.space.observation,)) if plan.run.normalise else {}
+    shapes = dict.fromkeys(NUMBERS, ()) | columns
+    try:
+        arrays = _arrays(content, "statistics", {name: (shape, np.float64) for name, shape in shapes.items()})
+    except Refused as error:
+        raise Refused(
+            f"its statistics are not {', '.join(shapes)} of {plan.space.observation} columns: {error}"
+        ) from error
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise Refused("its statistics are not finite")
     numbers = {name: float(arrays[name]) for name in NUMBERS}
+    if not all(0 <= numbers[name] <= MOST_ROWS and numbers[name].is_integer() for name in COUNTS):
+        raise Refused(f"its statistics count rows, episodes or ends that are not between 0 and {MOST_ROWS:,}")
     counts = {name: int(numbers[name]) for name in COUNTS}
     if not (counts["rows"] >= 1 and 0 <= counts["terminals"] <= counts["episodes"] <= counts["rows"]):
         raise Refused("its statistics count more episodes than rows, or more ends than episodes")
+    insist_on_possible_sums(counts["rows"], arrays)
     sums = Sums(counts["rows"], arrays["total"], arrays["squares"]) if plan.run.normalise else None
     return ClientStatistics(**numbers | counts, observations=sums)  # type: ignore[arg-type]
+
+
+def insist_on_possible_sums(rows: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse sums that no data can have: numbers that no data file may hold, or a sum that its squares rule out."""
+    for name, array in arrays.items():
+        most = LARGEST**2 if "squares" in name else LARGEST
+        if np.max(np.abs(array), initial=0.0) > most * MOST_ROWS:
+            raise Refused(f"its statistics hold {name} of {np.max(np.abs(array)):.3g}, which no data has")
+    # |sum| <= sqrt(rows * squares), for a sum of deviations as for any other
+    pairs = [("reward_sum", "reward_squares"), ("reward_deviations", "reward_squares"), ("total", "squares")]
+    for total, squares in pairs:
+        if total in arrays:
+            most = np.sqrt(rows * np.maximum(arrays[squares], 0.0)) * (1 + 1e-6)
+            if (np.abs(arrays[total]) > most).any() or (arrays[squares] < 0.0).any():
+                raise Refused(f"its statistics hold a {total} that their {squares} rule out")
+    if arrays["reward_deviations"] < 0.0:
+        raise Refused("its statistics hold a negative reward_deviations")
 
 
 def read_round_answer(content: RecordDict, plan: Plan, number: int, like: Submission) -> Submission:
     """The submission in a reply. The reply must be for round `number` and hold exactly the expected records."""
     about = _config(content)
     if about.get("round") != number:
-        raise Refused(f"stale: it answers round {about.get('round')}, not {number}")
+        raise Refused(f"stale: it answers round {one_line(about.get('round'), 40)}, not {number}")
     if about.get("fingerprint") != plan.fingerprint():
         raise Refused("it follows another plan: the fingerprints differ")
     _insist_on_records(content, {"about", "parameters", "metrics"})
-    parameters = from_named_arrays(_arrays(content, "parameters"), like.parameters)
-    metrics = {name: np.asarray(value, np.float32) for name, value in content.metric_records["metrics"].items()}
-    if set(metrics) != {WEIGHT, *like.metrics}:
-        raise Refused(f"its metrics are {', '.join(sorted(metrics))}, which is not what was asked for")
+    arrays = _arrays(content, "parameters", expected_arrays(like.parameters))
+    sent = content.metric_records.get("metrics", {})
+    intake.insist_on_names(sent, {WEIGHT, *like.metrics}, "metrics")
+    metrics = {name: np.asarray(intake.number(value, name), np.float32) for name, value in sent.items()}
+    parameters = from_named_arrays(arrays, like.parameters)
     return Submission(parameters, metrics.pop(WEIGHT), metrics)  # type: ignore[arg-type]
 
 
@@ -184,14 +216,13 @@ def _record(arrays: Mapping[str, NDArray[Any]]) -> ArrayRecord:
     return ArrayRecord({name: Array(array) for name, array in arrays.items()})
 
 
-def _arrays(content: RecordDict, name: str) -> dict[str, NDArray[Any]]:
+def _arrays(content: RecordDict, name: str, expected: Mapping[str, intake.Expected]) -> dict[str, NDArray[Any]]:
     if name not in content.array_records:
         raise Refused(f"the message has no {name}")
-    return {key: array.numpy() for key, array in content.array_records[name].items()}
+    return intake.arrays(content.array_records[name], expected, name)
 
 
 def _insist_on_records(content: RecordDict, expected: set[str]) -> None:
     if set(content) != expected:
-        raise Refused(
-            f"the message holds {', '.join(sorted(content))}, but {', '.join(sorted(expected))} are expected"
-        )
+        held = [one_line(name, 40) for name in sorted(content)[: len(expected) + intake.MOST_NAMES_SHOWN]]
+        raise Refused(f"the message holds {', '.join(held)}, but {', '.join(sorted(expected))} are expected")

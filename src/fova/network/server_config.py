@@ -1,0 +1,87 @@
+"""How a server treats its clients, and the directory of a run over a network."""
+
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from fova.errors import FovaError
+from fova.federation.clients import bounded
+from fova.network.plan import Plan
+from fova.run.config import Config
+from fova.run.directory import RunDirectory
+from fova.run.records import read_table
+from fova.settings import Within, check_ranges, fill
+from fova.spaces import Space
+from fova.tasks import registry
+
+SECONDS_IN_A_YEAR = 31_536_000
+MOST_COLUMNS = 100_000
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """How a server treats its clients; the part of a real federation that a simulation does not have."""
+
+    min_clients: Annotated[int, Within(1, 1_000_000)] = 2
+    """Fewest clients to start with, and fewest good submissions that make a round."""
+    deadline: Annotated[float, Within(0, SECONDS_IN_A_YEAR, above=True)] = 600.0
+    """Seconds that clients have to answer in a round; whoever is later is left out of it."""
+    eject_after: Annotated[int, Within(0, 1_000_000)] = 10
+    """Messages of one client that have to be refused or rejected before it is out of the run; 0 never."""
+    observation: Annotated[int | None, Within(1, MOST_COLUMNS)] = None
+    """Numbers in an observation, where there is no task."""
+    action: Annotated[int | None, Within(1, MOST_COLUMNS)] = None
+    """Numbers in an action, where there is no task."""
+    host: str = "0.0.0.0"
+    """Address to listen on. Other machines reach only the clients' interface there, never the control interface."""
+    port: Annotated[int, Within(1, 65535)] = 8443
+    """Port to listen on."""
+    certificates: str = "certificates/server"
+    """Folder with ca.crt, server.crt, server.key and the clients' public keys, from `fova certificates make`."""
+    control_hosts: tuple[str, ...] = ()
+    """Other machines that may use Flower's control interface, as addresses. Whoever may can run code here."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        for name in ("host", "certificates"):
+            if not getattr(self, name):
+                raise FovaError(f"{name} is empty. Leave it out for the default, or say which one.")
+
+
+def make_plan(config: Config, network: ServerConfig, run_id: str) -> Plan:
+    """What every client will be told."""
+    task = registry.get(config.task) if config.task else None
+    if task:
+        space = task.space
+    elif network.observation and network.action:
+        space = Space.unit(network.observation, network.action)
+    else:
+        raise FovaError(
+            "Without a task the server cannot know how wide the data is. Give --task, or both --observation and "
+            "--action."
+        )
+    if config.run.action_low:
+        bounds = (config.run.action_low, config.run.action_high)
+        space = Space(space.observation, bounded(space.action, bounds))
+    return Plan(run_id, config.algorithm_name, config.algorithm, config.run, space, network.min_clients)
+
+
+def create_run(path: Path, config: Config, network: ServerConfig) -> RunDirectory:
+    """The directory of a new federation; everything that can be wrong with its settings is found before."""
+    run = RunDirectory(path)
+    run.insist_on_new()
+    run_id = uuid.uuid4().hex
+    make_plan(config, network, run_id)
+    if config.run.mode != "federated":
+        raise FovaError(f"mode is {config.run.mode!r}, but clients of a real federation can only be federated.")
+    run.create(config)
+    run.write_json("server.json", {"run_id": run_id, **asdict(network)})
+    return run
+
+
+def read_server(run: RunDirectory) -> tuple[str, ServerConfig]:
+    """The number of a federation's run, and how its server was set up."""
+    about = read_table(run, "server.json")
+    network = {name: value for name, value in about.content.items() if name != "run_id"}
+    return about.text("run_id"), fill(ServerConfig, network, f"of {run.path / 'server.json'}")
