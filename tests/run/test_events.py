@@ -9,7 +9,7 @@ def test_the_figures_of_a_task_are_scalars_beside_the_return(tmp_path):
         events.write({"round": 3, "server": played, "clients": {}, "client_play": {"north": played}})
     (file,) = tmp_path.glob("events.out.tfevents.*")
     written = file.read_bytes()
-    for tag in (b"server/return", b"server/time in range", b"return/north", b"time in range/north"):
+    for tag in (b"server/return", b"server/time_in_range", b"return/north", b"time_in_range/north"):
         assert tag in written
     assert b"score" not in written
     assert b"measures" not in written
