@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from fova.federation.clients import Federation as Federation
     from fova.policy import Policy as Policy
     from fova.policy import load_policy as load_policy
-    from fova.run.training import Result as Result
+    from fova.run.callbacks import RoundSummary as RoundSummary
+    from fova.run.callbacks import StopTraining as StopTraining
+    from fova.run.result import Result as Result
     from fova.run.training import resume as resume
     from fova.run.training import train as train
 
@@ -32,7 +34,9 @@ _HOMES = {
     "Federation": "fova.federation.clients",
     "FovaError": "fova.errors",
     "Policy": "fova.policy",
-    "Result": "fova.run.training",
+    "Result": "fova.run.result",
+    "RoundSummary": "fova.run.callbacks",
+    "StopTraining": "fova.run.callbacks",
     "export_onnx": "fova.deploy.export",
     "load_policy": "fova.policy",
     "resume": "fova.run.training",
