@@ -13,19 +13,8 @@ from fova.federation.clients import ClientSpec
 from fova.run.config import Config, load_config
 from fova.run.training import build_federation
 
-SMALL = (
-    "--algorithm",
-    "fed-bc",
-    "--rounds",
-    "1",
-    "--local-steps",
-    "2",
-    "--hidden",
-    "8",
-    "--batch-size",
-    "8",
-    "--quiet",
-)
+SMALL = ("--algorithm", "fed-bc", "--rounds", "1", "--local-steps", "2", "--hidden", "8", "--batch-size", "8")
+SMALL = (*SMALL, "--quiet")
 
 
 def columns(*changes):
