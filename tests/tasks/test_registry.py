@@ -25,7 +25,7 @@ def own_registry(monkeypatch):
 
 def test_every_built_in_task_is_known():
     mazes = [f"maze2d-{size}{reward}" for size in ("umaze", "medium", "large") for reward in ("", "-dense")]
-    assert registry.names() == sorted([*LOCOMOTION, *ADROIT, *GLUCOSE, *mazes])
+    assert registry.names() == sorted([*LOCOMOTION, *ADROIT, *GLUCOSE, *mazes, "sepsis"])
 
 
 @pytest.mark.parametrize("name", [*LOCOMOTION, *ADROIT, *GLUCOSE, "maze2d-umaze"])
