@@ -82,7 +82,7 @@ class FlowerEngine:
         runtime.prepare()
         self.grid, self.plan, self.network, self.progress, self.pause = grid, plan, network, progress, pause
         self.sleep = sleep
-        self.space = plan.space
+        self.space, self.recipe = plan.space, plan.agreed.recipe if plan.agreed else None
         self.aggregation = aggregation.for_algorithm(plan.run.aggregation, plan.algorithm, plan.run.largest_share)
         self.like = plan.submission_like()
         intake.limit_messages(payload_bytes(self.like), len(jax.tree.leaves(self.like)))

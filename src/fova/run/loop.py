@@ -5,7 +5,8 @@ and stops. Its order makes a run safe to stop anywhere: log, put the log on disk
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,11 +27,13 @@ from fova.machine import runtime
 from fova.machine.interrupts import Interrupted, StopSignal
 from fova.policy import Policy, from_actor
 from fova.progress import Progress
+from fova.run.callbacks import OnRound, RoundSummary, asks_to_stop
 from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from fova.run.config import Config
-from fova.run.directory import RunDirectory
+from fova.run.directory import STOPPED_EARLY, RunDirectory
 from fova.run.events import EventLog
 from fova.run.records import read_statistics
+from fova.run.tracking import Trackers
 from fova.spaces import Space
 from fova.tasks.registry import Task
 
@@ -52,6 +55,7 @@ class _Line:
 
     metrics: dict[str, Any]
     timing: dict[str, Any] | None  # None before the first round
+    policy: Policy | None  # the server's, for the user's function
 
 
 class Loop:
@@ -71,14 +75,27 @@ class Loop:
         self.config, self.run, self.engine, self.task, self.progress = config, run, engine, task, progress
         self.privacy = privacy
         self.together = config.run.mode != "local"
+        self.on_round: OnRound | None = None
+        self._stops_early = False
         self._resume = f"{resume_with} {run.path}"
         self._clients: Mapping[str, Any] = {}
+        self._trackers = Trackers(config, run, progress.note)
 
     def train(self, stop: StopSignal) -> State:
         """Train from where the run stands to its last round."""
         state = stop.compute(self._first_state)
-        with EventLog(self.run.path / "tensorboard", after=state.round) as events:
+        self._trackers.open()
+        with self._tracked(), EventLog(self.run.path / "tensorboard", after=state.round) as events:
             return self._rounds(state, stop, events)
+
+    @contextmanager
+    def _tracked(self) -> Iterator[None]:
+        """Tell tracking services about a block that does not end well."""
+        try:
+            yield
+        except BaseException:
+            self._trackers.close(finished=False)
+            raise
 
     @cached_property
     def statistics(self) -> Statistics:
@@ -90,6 +107,7 @@ class Loop:
         return load_checkpoint(self.run.checkpoints, self.engine.start(), self.config.fingerprint())
 
     def _first_state(self) -> State:
+        self.run.go_on()
         self.run.write_json(STATISTICS, self.statistics.to_json())
         for remark in self.statistics.remarks:
             self.progress.note(remark)
@@ -135,6 +153,10 @@ class Loop:
             self._keep(state, lines, events, save)
             if save:
                 saved = time.monotonic()
+            if self._stops_early:
+                if not save:
+                    self._keep(state, lines, events, save=True)
+                return state
 
     def _log_start(self, state: State, lines: PendingLines[_Line], events: EventLog) -> None:
         policies = self._due(state)
@@ -153,7 +175,8 @@ class Loop:
         self._note_clients()
         entry = self._entry(state, report)
         policies = self._due(state)
-        lines.add(partial(self._line, entry, policies, seconds), plays=bool(policies))
+        policy = self.server_policy(state).copy() if self.on_round is not None and self.together else None
+        lines.add(partial(self._line, entry, policies, seconds, policy), plays=bool(policies))
         return state
 
     def _stop(self, state: State, lines: PendingLines[_Line], events: EventLog) -> NoReturn:
@@ -203,19 +226,25 @@ class Loop:
             self.progress.note(f"no answer in time from {', '.join(report.missing)}")
         return about
 
-    def _line(self, entry: dict[str, Any], policies: dict[str, Policy], seconds: float | None) -> _Line:
+    def _line(
+        self,
+        entry: dict[str, Any],
+        policies: dict[str, Policy],
+        seconds: float | None,
+        policy: Policy | None = None,
+    ) -> _Line:
         """The whole line of a round that took so many seconds; plays the policies."""
         began = time.monotonic()
         metrics = entry | (self._evaluate(policies) if policies else {})
         if seconds is None:
-            return _Line(metrics, None)
+            return _Line(metrics, None, policy)
         timing = {
             "round": entry["round"],
             "seconds": seconds,
             "evaluation": time.monotonic() - began,
             "peak_memory_mb": runtime.peak_memory_mb(),
         }
-        return _Line(metrics, timing)
+        return _Line(metrics, timing, policy)
 
     def _keep(self, state: State, lines: PendingLines[_Line], events: EventLog, save: bool) -> None:
         """Log and show what is ready. A checkpoint comes between, and waits for every line up to its round."""
@@ -228,10 +257,18 @@ class Loop:
         for line in logged:
             if line.timing is not None:
                 self.progress.round(line.metrics)
+                self._call_back(line)
+
+    def _call_back(self, line: _Line) -> None:
+        if self.on_round is not None:
+            number, rounds = line.metrics["round"], self.config.run.rounds
+            summary = RoundSummary(number, rounds, line.metrics, line.policy)
+            self._stops_early |= asks_to_stop(self.on_round, summary) and number < rounds
 
     def _log(self, events: EventLog, line: _Line) -> None:
         self.run.append("metrics.jsonl", line.metrics)
         events.write(line.metrics)
+        self._trackers.write(line.metrics)
         if line.timing is not None:
             self.run.append("timing.jsonl", line.timing)
 
@@ -277,6 +314,12 @@ class Loop:
 
     def finish(self, state: State) -> Finished:
         """Play the policies of a trained run and write what makes it complete."""
+        with self._tracked():
+            finished = self._completed(state)
+        self._trackers.close(finished=True)
+        return finished
+
+    def _completed(self, state: State) -> Finished:
         run, played = self.config.run, {}
         if self.task is not None:
             played = self._play(self._to_play(state, run.final_clients), run.final_episodes)
@@ -285,13 +328,17 @@ class Loop:
             policy.save(self.run.policy)
         results = {name: rollouts.to_json() for name, rollouts in played.items()}
         self._log_final(state, results)
+        if state.round < run.rounds:
+            self.run.write_json(STOPPED_EARLY, {"round": state.round})
         self.run.write_json("result.json", results)
         return Finished(state, policy, played)
 
     def _log_final(self, state: State, results: Mapping[str, Any]) -> None:
         clients = {name: result for name, result in results.items() if name != "server"}
+        entry = {"round": state.round, "server": results.get("server", {}), "client_play": clients}
         with EventLog(self.run.path / "tensorboard", after=state.round) as events:
-            events.write({"round": state.round, "server": results.get("server", {}), "client_play": clients})
+            events.write(entry)
+        self._trackers.write(entry)
 
     # --- Policies ---
 
@@ -307,9 +354,9 @@ class Loop:
 
     def _policy(self, actor: Any, **facts: Any) -> Policy:
         algorithm = Path(self.config.algorithm_name).stem
-        normaliser = self.statistics.normaliser
+        normaliser, recipe = self.statistics.normaliser, self.engine.recipe
         facts |= {"task": self.config.task, "algorithm": algorithm, "seed": self.config.run.seed}
-        return from_actor(actor, normaliser, self.engine.space, **facts)
+        return from_actor(actor, normaliser, self.engine.space, recipe, **facts)
 
 
 def insist_on_a_policy(algorithm: Any, space: Space) -> None:

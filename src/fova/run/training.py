@@ -4,54 +4,60 @@
 moment: `resume` goes on from the last checkpoint and ends with the same bytes.
 """
 
-from dataclasses import dataclass, replace
+import inspect
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from fova import algorithms
-from fova.errors import FovaError
-from fova.evaluation.rollouts import Rollouts
+from fova.data.tables.columns import Columns
+from fova.data.tables.loading import TableReader
+from fova.data.transitions import Transitions
+from fova.errors import FovaError, unknown
 from fova.federation.clients import ClientSpec, Federation
 from fova.machine.interrupts import explained, stop_signal
 from fova.policy import Policy
-from fova.progress import Progress, Quiet
+from fova.progress import Progress, Quiet, by_default
+from fova.run.callbacks import OnRound
 from fova.run.checkpoint import checkpoints
 from fova.run.config import Config, RunConfig, load_config
 from fova.run.directory import RunDirectory, free_name
 from fova.run.loop import Loop
 from fova.run.records import read_clients
+from fova.run.result import Result
 from fova.run.simulated import SimulatedEngine, describe
+from fova.run.tracking import insist_on_packages
 from fova.settings import fill
 from fova.tasks import registry
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a finished run leaves in your hands; everything is also in `directory`."""
-
-    directory: Path
-    policy: Policy | None  # the server's; None in local mode, which has no server
-    server: Rollouts | None  # None without a task; in local mode, all clients' episodes together
-    clients: dict[str, Rollouts]  # each client's own policy at the end
-
-
 def train(
     task: str | None = None,
-    clients: list[str] | list[ClientSpec] | Federation | None = None,
+    clients: list[str] | list[ClientSpec] | Mapping[str, Any] | Federation | None = None,
     size: int | None = None,
     algorithm: str = "fova",
     preset: str | None = None,
     directory: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    on_round: OnRound | None = None,
+    columns: Mapping[str, Any] | Columns | None = None,
     **settings: Any,
 ) -> Result:
     """Train one policy across the data of many clients.
 
         fova.train("maze2d-umaze", ["expert", "expert", "random", "random"], size=5000, rounds=20)
+        fova.train(clients={"east": frame, "west": "west.csv"}, columns={"episode": "patient_id", ...})
 
-    `clients` are qualities of the task's data, files, `ClientSpec`s, or a `Federation` of your own arrays.
+    `clients` are qualities of the task's data, files, `ClientSpec`s, or a `Federation` of your own arrays; or a
+    mapping from names to files, tables (pandas, polars, Arrow) or transitions. `columns` says what the columns of
+    tables mean, as `--columns` does.
     Further settings are those of `RunConfig` (rounds, local_steps, seed, ...) and of the algorithm (alpha, lam,
     hidden, ...). Files go to `directory`, by default a new one under `runs/`.
+
+    `progress` is a display of `fova.progress`, True or False; by default a terminal or notebook shows progress and
+    everything else is quiet. `on_round` is called with a `RoundSummary` after every round. If it returns True or
+    raises `fova.StopTraining`, the run ends with a final evaluation; `fova.resume` goes on with it.
     """
     if isinstance(clients, str):
         raise FovaError(f"clients is the text {clients!r}, but must be a list, for instance [{clients!r}].")
@@ -60,6 +66,8 @@ def train(
             clients = replace(clients, task=registry.get(task))
         task = task or (clients.task.name if clients.task else None)
     run_fields = RunConfig.__dataclass_fields__
+    _insist_on_known(settings, algorithm)
+    mapping = None if columns is None else Columns.of(columns)
     config = Config(
         task=task,
         clients=_specs(clients, size),
@@ -68,41 +76,65 @@ def train(
         ),
         algorithm_name=algorithm,
         run=fill(RunConfig, {name: value for name, value in settings.items() if name in run_fields}, "of the run"),
+        columns=mapping,
     )
-    federation = clients if isinstance(clients, Federation) else None
-    return start(config, Path(directory) if directory else None, progress or Quiet(), federation)
+    display = by_default(progress)
+    federation = clients if isinstance(clients, Federation) else _in_memory(clients, config, display)
+    return start(config, Path(directory) if directory else None, display, federation, on_round)
 
 
 def start(
-    config: Config, directory: Path | None, progress: Progress, federation: Federation | None = None
+    config: Config,
+    directory: Path | None,
+    progress: Progress,
+    federation: Federation | None = None,
+    on_round: OnRound | None = None,
 ) -> Result:
     """Train a new run. Its directory is made when everything else stands, so a mistake leaves no litter."""
+    insist_on_training(config)
     if directory is None:
         stem = f"{Path(config.algorithm_name).stem}-{config.task or 'data'}"
         directory = free_name(stem, Path("runs"))
     run = RunDirectory(directory)
     run.insist_on_new()
+    insist_on_packages(config.run.track)
     try:
         with explained(lambda: "Stopped before training began; no run was started. Finished data is kept."):
             loop = _loop(config, run, trained_on(config, federation, progress), progress)
+        loop.on_round = on_round
         run.create(config)
         return _go(loop)
     finally:
         progress.finish()
 
 
-def resume(directory: str | Path, progress: Progress | None = None, federation: Federation | None = None) -> Result:
-    """Go on with a run that was interrupted, from its last checkpoint.
+def resume(
+    directory: str | Path,
+    progress: Progress | bool | None = None,
+    federation: Federation | None = None,
+    on_round: OnRound | None = None,
+) -> Result:
+    """Go on with a run that was interrupted or stopped early, from its last checkpoint.
 
     A run on a `Federation` of your own arrays needs it again: raw data is never stored in a run directory.
+    `progress` and `on_round` are those of `train`.
     """
-    progress = progress or Quiet()
+    progress = by_default(progress)
     try:
         with explained(lambda: f"Stopped; the run is as it was.\nGo on with: fova train --resume {directory}"):
             loop = _reopened(directory, federation, progress)
+        loop.on_round = on_round
         return _go(loop)
     finally:
         progress.finish()
+
+
+def insist_on_training(config: Config) -> None:
+    """Refuse an algorithm that evaluates a given policy and trains none."""
+    if algorithms.evaluates(config.algorithm):
+        raise FovaError(
+            f"{config.algorithm_name} evaluates a policy and trains none. To judge a run: fova judge RUN"
+        )
 
 
 def build_federation(config: Config, progress: Progress | None = None) -> Federation:
@@ -116,10 +148,13 @@ def build_federation(config: Config, progress: Progress | None = None) -> Federa
     task = registry.get(config.task) if config.task else None
     bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
     display = (progress.status, progress.note)
+    reader = TableReader(config.columns, config.run.privacy != "off") if config.columns else None
     if config.run.data_sequence:
         sequence = config.run.data_sequence
-        return Federation.in_sequence(config.clients, sequence, task, config.run.seed, bounds, *display)
-    return Federation.build(config.clients, task, config.run.seed, bounds, *display)
+        return Federation.in_sequence(
+            config.clients, sequence, task, config.run.seed, bounds, *display, reader=reader
+        )
+    return Federation.build(config.clients, task, config.run.seed, bounds, *display, reader=reader)
 
 
 def trained_on(
@@ -173,10 +208,50 @@ def _go(loop: Loop) -> Result:
     return Result(loop.run.path, finished.policy, server, finished.played)
 
 
+def _insist_on_known(settings: Mapping[str, Any], algorithm: str) -> None:
+    """Refuse a misspelt setting, with the most similar one of all that `train` takes."""
+    own = set(RunConfig.__dataclass_fields__) | {field.name for field in fields(algorithms.get(algorithm))}
+    for name in settings:
+        if name not in own:
+            known = own | set(inspect.signature(train).parameters) - {"settings"}
+            raise unknown(f"setting of fova.train (algorithm {algorithm})", name, known)
+
+
 def _specs(clients: Any, size: int | None) -> tuple[ClientSpec, ...]:
     if clients is None or isinstance(clients, Federation):
         return ()
+    if isinstance(clients, Mapping):
+        if not _are_files(clients):
+            if size is not None:
+                raise FovaError("size is for files and qualities of a task. Cut the tables to the size you want.")
+            return ()
+        return tuple(ClientSpec(str(data), size, name=str(name)) for name, data in clients.items())
     return tuple(c if isinstance(c, ClientSpec) else ClientSpec(str(c), size) for c in clients)
+
+
+def _are_files(clients: Mapping[str, Any]) -> bool:
+    return all(isinstance(data, str | Path) for data in clients.values())
+
+
+def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation | None:
+    """The federation of a mapping from names to tables or transitions; None if the clients are files."""
+    if not isinstance(clients, Mapping) or _are_files(clients):
+        return None
+    task = registry.get(config.task) if config.task else None
+    bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
+    named = {str(name): data for name, data in clients.items()}
+    if all(isinstance(data, Transitions) for data in named.values()):
+        federation = Federation.of(named, task, bounds)
+        return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
+    if config.columns is None:
+        raise FovaError(
+            "Say what the columns of the tables mean, for instance "
+            "columns={'episode': 'patient_id', 'time': 'hour', "
+            "'observations': ['hr', 'map'], 'action': 'dose', 'reward': 'score', 'terminal': 'died'}."
+        )
+    private = config.run.privacy != "off"
+    federation = Federation.of_tables(named, config.columns, task, bounds, private, progress.note)
+    return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
 
 
 def insist_on_same_data(run: RunDirectory, federation: Federation) -> None:
