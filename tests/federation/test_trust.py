@@ -121,3 +121,13 @@ def test_a_long_update_is_shortened_to_twice_the_median():
     assert verdicts == [rounds.ACCEPTED] * 5
     np.testing.assert_allclose(mean, [(3.6 + 2.0) / 5, 0.0], atol=1e-6)
     np.testing.assert_allclose(judged([*HONEST, [9.0, 0.0]], 1.0)[1], [(3.6 + 9.0) / 5, 0.0], atol=1e-6)
+
+
+def test_who_is_alone_against_all_by_hand():
+    """The others' directions add up to (3.2, 0), so that the cosine of (-0.6, 0.8) with it is -0.6."""
+    updates = jnp.asarray([[1.0, 0.0], [0.8, 0.6], [0.8, -0.6], [0.6, 0.0], [-0.6, 0.8]])
+    five = np.ones(5, bool)
+    assert trust.alone_against_all(updates, five).tolist() == [False] * 4 + [True]
+    supported = updates.at[0].set(jnp.asarray([0.0, 1.0]))  # cosine 0.8 with the last one
+    assert trust.alone_against_all(supported, five).tolist() == [False] * 5
+    assert not trust.alone_against_all(updates, np.array([True] * 4 + [False])).any(), "four are compared"

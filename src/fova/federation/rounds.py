@@ -136,7 +136,7 @@ def judge_submissions(
         verdicts = judge(submissions, norms, present)
         if len(present) >= trust.FEWEST_CLIENTS and not trust.believes_all(aggregation.largest_share):
             compared = present & (verdicts == ACCEPTED)
-            alone = alone_against_all(network_updates(algorithm, submissions, broadcast), compared)
+            alone = trust.alone_against_all(network_updates(algorithm, submissions, broadcast), compared)
             factors = length_factors(norms, compared, alone)
             parameters = trust.shortened(submissions.parameters, broadcast, factors)
             submissions = replace(submissions, parameters=parameters)
@@ -254,14 +254,6 @@ def all_finite(submissions: Submission) -> Bool[Array, " clients"]:
     """Which clients sent only finite numbers. Metrics are checked too, because a metric can be a weight."""
     leaves = jax.tree.leaves(submissions)
     return jnp.stack([jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in leaves]).all(axis=0)
-
-
-def alone_against_all(
-    updates: Float[Array, "clients parameters"], compared: Bool[Array, " clients"]
-) -> Bool[Array, " clients"]:
-    """Which clients' updates point away from the update of every other client, as one with a flipped sign does."""
-    enough = compared.sum() >= trust.FEWEST_CLIENTS
-    return compared & enough & (trust.support(updates, compared) < trust.LEAST_SUPPORT)
 
 
 def length_factors(

@@ -20,8 +20,9 @@ LARGEST_SHARE = 0.5  # of the mean, unless the operator says otherwise
 # Adam moves all clients of a round by similar lengths. Most stay below 1.5 times the median; 2.4 times was seen,
 # with two good clients among five.
 LONGEST = 2.0
-# A client whose update has a smaller cosine than this with the update of every other client is alone against all.
-LEAST_SUPPORT = -0.1
+# A client is alone against all if its update's cosine with the mean direction of the others is below the first
+# number, and below the second with each of them. Different data gives cosines around 0, a flipped sign about -0.5.
+LEAST_AGREEMENT, LEAST_SUPPORT = -0.2, 0.1
 ALONE_LOG_WEIGHT = -4.0  # its weight relative to the average of the others
 
 
@@ -67,14 +68,24 @@ def lightened(log_weights: Float[Array, " clients"], alone: Bool[Array, " client
     return jnp.where(alone & others.any(), jnp.minimum(log_weights, average + ALONE_LOG_WEIGHT), log_weights)
 
 
-def support(
+def alone_against_all(
     updates: Float[Array, "clients parameters"], compared: Bool[Array, " clients"]
-) -> Float[Array, " clients"]:
-    """For every client the largest cosine of its update with the update of another client."""
+) -> Bool[Array, " clients"]:
+    """Which clients' updates point away from those of the others, as one with a flipped sign does.
+
+    Two clients whose data is better than that of all others pull away from them, but they support one another.
+    """
     lengths = jnp.linalg.norm(updates, axis=1, keepdims=True)
     directions = jnp.where(compared[:, None], updates / jnp.maximum(lengths, 1e-30), 0.0)
+    cosines = directions @ directions.T
     others = compared[None] & ~jnp.eye(len(updates), dtype=bool)
-    return jnp.max(jnp.where(others, directions @ directions.T, -1.0), axis=1)
+    support = jnp.max(jnp.where(others, cosines, -1.0), axis=1)
+    with_others = jnp.where(others, cosines, 0.0).sum(axis=1)
+    # the squared length of the sum of the others' directions: all pairs without those of the client itself
+    squares = cosines.sum() - 2.0 * with_others - jnp.diag(cosines)
+    agreement = with_others / jnp.sqrt(jnp.maximum(squares, 1e-6))
+    alone = (agreement < LEAST_AGREEMENT) & (support < LEAST_SUPPORT)
+    return compared & alone & (compared.sum() >= FEWEST_CLIENTS)
 
 
 def shortened(parameters: T, broadcast: T, factors: Float[Array, " clients"]) -> T:

@@ -192,7 +192,7 @@ def read_round_answer(content: RecordDict, plan: Plan, number: int, like: Submis
         raise Refused("it follows another plan: the fingerprints differ")
     _insist_on_records(content, {"about", "parameters", "metrics"})
     arrays = _arrays(content, "parameters", expected_arrays(like.parameters))
-    sent = content.metric_records.get("metrics", {})
+    sent: Mapping[str, Any] = content.metric_records.get("metrics", {})
     intake.insist_on_names(sent, {WEIGHT, *like.metrics}, "metrics")
     metrics = {name: np.asarray(intake.number(value, name), np.float32) for name, value in sent.items()}
     parameters = from_named_arrays(arrays, like.parameters)
