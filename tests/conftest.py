@@ -5,6 +5,7 @@ import signal
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fova.commands import main as cli
 from fova.machine import runtime
@@ -13,6 +14,9 @@ os.environ["NPROC"] = "2"  # two devices, whatever the machine: clients are deal
 # Little programs are run a few times each: most of the time would go into making them quick.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 runtime.prepare()
+# No test may depend on how busy the machine is.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 # Where tests are started in the background, Ctrl-C comes ignored; the tests of Ctrl-C press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -39,7 +39,7 @@ def make_run(
     finished: bool = True,
     **settings: Any,
 ) -> Path:
-    """A copy of a run with two clients and four rounds, played after rounds 0, 2 and 4 and at the end.
+    """A copy of a run with two clients and four rounds, played after rounds 0 and 2 and at the end.
 
     Without a task, the clients are files with the same data. `finished=False` is a run that was stopped before its
     final evaluation.

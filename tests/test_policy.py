@@ -14,7 +14,7 @@ from fova.data.normalise import Normaliser, client_sums, combine
 from fova.errors import FovaError
 from fova.networks import make_actor
 from fova.policy import LOG_STD_RANGE, Policy, from_actor, load_policy, parse_weights, stack
-from fova.spaces import Box, Space
+from fova.spaces import Box, Discrete, Space
 
 MEAN, STD = np.array([1.0, -2.0, 0.0], np.float32), np.array([2.0, 0.5, 1.0], np.float32)
 LOW, HIGH = np.array([-1.0, 0.0], np.float32), np.array([3.0, 10.0], np.float32)
@@ -112,6 +112,73 @@ def test_a_sample_by_hand(kind, noise, expected):
 def test_a_deterministic_policy_draws_nothing():
     _, policy = make("deterministic")
     np.testing.assert_array_equal(policy.sample(OBSERVATIONS, None), policy(OBSERVATIONS))
+
+
+# --- Discrete actions ---
+
+DOSES = Space(1, Discrete(("none", "low", "high")))
+
+
+def linear(*biases, slopes=(0.0, 0.0, 0.0)):
+    """A categorical policy of one observation without hidden layers."""
+    return Policy("categorical", {"last.weight": np.float32([slopes]), "last.bias": np.float32(biases)}, DOSES)
+
+
+def test_a_categorical_policy_gives_codes_and_their_probabilities():
+    policy = linear(0.0, np.log(2.0), np.log(5.0), slopes=(2.0, 0.0, 0.0))
+    assert policy([0.0]) == 2
+    assert policy([0.0]).shape == ()
+    codes = policy([[0.0], [1.0]])
+    np.testing.assert_array_equal(codes, [2, 0])  # at 1: logits 2, 0.69, 1.61
+    assert codes.dtype.kind == "i"
+    np.testing.assert_allclose(policy.probabilities([0.0]), [1 / 8, 2 / 8, 5 / 8], rtol=1e-6)
+    np.testing.assert_allclose(policy.probabilities([[0.0], [0.0]])[1], [1 / 8, 2 / 8, 5 / 8], rtol=1e-6)
+    assert policy.space.action.names[policy([0.0])] == "high"
+
+
+def test_samples_of_a_categorical_policy_have_its_probabilities():
+    policy = linear(0.0, np.log(2.0), np.log(5.0))
+    drawn = policy.sample(np.zeros((8000, 1)), np.random.default_rng(0))
+    np.testing.assert_allclose(np.bincount(drawn) / 8000, [1 / 8, 2 / 8, 5 / 8], atol=0.02)
+    assert policy.sample([0.0], np.random.default_rng(0)).shape == ()
+
+
+def test_large_logits_do_not_overflow():
+    np.testing.assert_allclose(linear(1000.0, 0.0, -1000.0).probabilities([0.0]), [1, 0, 0])
+
+
+def test_a_categorical_actor_is_saved_and_stacked_like_any_other(tmp_path):
+    space = Space(3, DOSES.action)
+    actor = make_actor(jax.random.key(0), space, "clipped", (8,), True, "fan_in")
+    policy = from_actor(actor, Normaliser(MEAN, STD), space, origin="a test")
+    expected = actor(jnp.asarray((OBSERVATIONS - MEAN) / STD)).probabilities()
+    np.testing.assert_allclose(policy.probabilities(OBSERVATIONS), expected, rtol=1e-4)
+    np.testing.assert_array_equal(policy(OBSERVATIONS), np.argmax(expected, axis=-1))
+    policy.save(tmp_path / "policy.safetensors")
+    again = load_policy(tmp_path / "policy.safetensors")
+    assert again.kind == "categorical"
+    assert again.space == space
+    np.testing.assert_array_equal(again.probabilities(OBSERVATIONS), policy.probabilities(OBSERVATIONS))
+    together = stack([policy, again])
+    np.testing.assert_array_equal(together(np.stack([OBSERVATIONS] * 2))[1], policy(OBSERVATIONS))
+
+
+def test_a_policy_and_its_space_are_of_one_kind():
+    with pytest.raises(FovaError, match="categorical policy acts in a Discrete"):
+        Policy("categorical", {}, SPACE)
+    with pytest.raises(FovaError, match="squashed policy acts in a Box"):
+        Policy("squashed", {}, DOSES)
+    with pytest.raises(FovaError, match="have no probabilities"):
+        make()[1].probabilities(OBSERVATIONS)
+    with pytest.raises(FovaError, match=r"not numbers in \[-1, 1\]"):
+        linear(0.0, 0.0, 0.0).unit_actions([0.0])
+
+
+def test_a_categorical_policy_with_too_few_outputs_is_refused(tmp_path):
+    policy = linear(0.0, 0.0, 0.0)
+    Policy("categorical", policy.weights, Space(1, Discrete.numbered(4))).save(tmp_path / "policy.safetensors")
+    with pytest.raises(FovaError, match=r"last.weight has shape \(1, 3\), but \(1, 4\) is needed"):
+        load_policy(tmp_path)
 
 
 def test_spread_is_clipped_like_the_network():
@@ -244,7 +311,7 @@ def test_a_policy_of_the_first_format_without_bounds_is_refused(tmp_path):
         ({"kind": None}, "None, but must be one of"),
         ({"kind": "deterministic"}, r"last\.weight has shape \(7, 4\), but \(7, 2\) is needed"),
         ({"space": None}, "None does not describe a space"),
-        ({"space": {"observation": 3, "action": {"kind": "discrete", "size": 4}}}, "of kind 'discrete'"),
+        ({"space": {"observation": 3, "action": {"kind": "tree", "size": 4}}}, "of kind 'tree'"),
         ({"space": Space.unit(4, 2).to_json()}, "needed for 4 observation columns and 2 action columns"),
         ({"space": Space.unit(3, 5).to_json()}, "needed for 3 observation columns and 5 action columns"),
     ],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fova.errors import FovaError
-from fova.spaces import Box, Space
+from fova.spaces import Box, Discrete, Space
 
 
 def test_one_bound_serves_all_columns_and_several_serve_each_its_own():
@@ -65,6 +65,40 @@ def test_a_space_in_words():
     assert Space.unit(2, 3).words() == "2 observation columns and 3 action columns"
 
 
+def test_discrete_actions_are_codes_with_names():
+    action = Discrete(("none", "low", "high"))
+    assert (action.kind, action.size, action.count) == ("discrete", 1, 3)
+    assert action == Discrete(("none", "low", "high")) != Discrete(("none", "high", "low"))
+    assert Discrete.numbered(3).names == ("0", "1", "2")
+    codes = np.array([[0.0], [2.0]], np.float32)
+    np.testing.assert_array_equal(action.to_unit(codes), codes)
+    np.testing.assert_array_equal(action.from_unit(codes), codes)
+    assert Space(1, action).words() == "1 observation column and 3 discrete actions"
+
+
+def test_a_discrete_space_survives_its_way_through_a_message():
+    space = Space(5, Discrete(("none", "low", "high")))
+    assert Space.from_json(space.to_json()) == space
+    assert hash(Space.from_json(space.to_json())) == hash(space)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("a",), "has 1 actions, but needs 2 to"),
+        ((), "has 0 actions"),
+        (("a", "b", "a"), "Two discrete actions are called 'a'"),
+        (("a", ""), "not empty"),
+        (("a", 1), "must be texts"),
+        (["a", "b"], "must be texts"),
+        (tuple(map(str, range(10_001))), "has 10001 actions"),
+    ],
+)
+def test_names_that_make_no_space_are_refused(names, words):
+    with pytest.raises(FovaError, match=words):
+        Discrete(names)
+
+
 def test_an_action_space_of_another_kind_is_refused_by_name():
     with pytest.raises(FovaError, match="'tree'"):
         Space.from_json({"observation": 1, "action": {"kind": "tree"}})
@@ -83,6 +117,9 @@ def test_an_action_space_of_another_kind_is_refused_by_name():
         {"observation": 3, "action": {"kind": "box", "low": 1, "high": 2}},
         {"observation": 3, "action": {"kind": "box", "low": ["a"], "high": ["b"]}},
         {"observation": 3, "action": {"kind": "box", "low": [], "high": []}},
+        {"observation": 3, "action": {"kind": "discrete"}},
+        {"observation": 3, "action": {"kind": "discrete", "names": 2}},
+        {"observation": 0, "action": {"kind": "discrete", "names": ["a", "b"]}},
         {"observation": 0, "action": {"kind": "box", "low": [0], "high": [1]}},
         {"observation": "3", "action": {"kind": "box", "low": [0], "high": [1]}},
     ],

@@ -19,10 +19,11 @@ from safetensors.numpy import load, save
 
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
-from fova.spaces import Box, Space
+from fova.spaces import Box, Discrete, Space
 
 Floats = NDArray[np.floating[Any]]
-Kind = Literal["clipped", "squashed", "deterministic"]
+Actions = NDArray[Any]  # floats, or the integer codes of discrete actions
+Kind = Literal["clipped", "squashed", "deterministic", "categorical"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 FORMAT = "fova-policy-2"
@@ -56,8 +57,9 @@ class _Layer(NamedTuple):
 class Policy:
     """`policy(observations)` gives the policy's best actions; `policy.sample(observations, rng)` random ones.
 
-    Observations may have any leading axes, or none for a single one. Several policies of one shape can be
-    stacked along a leading axis of every weight and run at once (`stack`).
+    Observations may have any leading axes, or none for a single one. Continuous actions have a last axis of their
+    columns. Discrete actions are integer codes without one; `policy.space.action.names` has the name of each code.
+    Several policies of one shape can be stacked along a leading axis of every weight and run at once (`stack`).
 
     The weights are named `layers.0.weight`, `layers.0.bias`, ..., `last.weight`, `last.bias`. There may also be
     `norms.0.scale`, `norms.0.shift`, ... (LayerNorm), and `observation_mean` with `observation_std`. Without the
@@ -72,25 +74,41 @@ class Policy:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise FovaError(f"A policy's kind is {self.kind!r}, but must be one of {', '.join(KINDS)}.")
-        if not isinstance(self.space.action, Box):
-            raise FovaError(f"A policy acts in a Box, but its action space is {self.space.action!r}.")
+        needed = Discrete if self.kind == "categorical" else Box
+        if not isinstance(self.space.action, needed):
+            raise FovaError(
+                f"A {self.kind} policy acts in a {needed.__name__}, but its action space is {self.space.action!r}."
+            )
 
-    def __call__(self, observations: ArrayLike) -> Floats:
-        return self.space.action.from_unit(self.unit_actions(observations))
+    def __call__(self, observations: ArrayLike) -> Actions:
+        outputs = self._outputs(observations)
+        if self.kind == "categorical":
+            return outputs.argmax(axis=-1)
+        return self.space.action.from_unit(self._unit_actions(outputs, None))
 
-    def sample(self, observations: ArrayLike, rng: np.random.Generator) -> Floats:
+    def sample(self, observations: ArrayLike, rng: np.random.Generator) -> Actions:
         """Actions drawn from the policy's distribution (for a deterministic policy: its actions)."""
         outputs = self._outputs(observations)
+        if self.kind == "categorical":  # the largest logit plus Gumbel noise is a draw from the softmax
+            return (outputs + rng.gumbel(size=outputs.shape)).argmax(axis=-1)
         noise = None
         if self.kind != "deterministic":
             noise = rng.standard_normal((*outputs.shape[:-1], self.space.action.size), np.float32)
         return self.space.action.from_unit(self._unit_actions(outputs, noise))
 
+    def probabilities(self, observations: ArrayLike) -> Floats:
+        """The probability of each discrete action, in a last axis of `space.action.count` numbers."""
+        if self.kind != "categorical":
+            raise FovaError(f"A {self.kind} policy has continuous actions, which have no probabilities.")
+        return _softmax(self._outputs(observations))
+
     def unit_actions(self, observations: ArrayLike, noise: Floats | None = None) -> Floats:
-        """Actions in [-1, 1], before they are scaled to the action space.
+        """Continuous actions in [-1, 1], before they are scaled to the action space.
 
         `noise` holds a standard normal number for each number of the actions; None gives the best actions.
         """
+        if self.kind == "categorical":
+            raise FovaError("A categorical policy has discrete actions, which are not numbers in [-1, 1].")
         return self._unit_actions(self._outputs(observations), noise)
 
     def copy(self) -> "Policy":
@@ -168,6 +186,11 @@ def _forward(x: Floats, layers: Sequence[_Layer]) -> Floats:
     return x @ layers[-1].weight + layers[-1].bias
 
 
+def _softmax(logits: Floats) -> Floats:
+    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return shares / shares.sum(axis=-1, keepdims=True)
+
+
 def _layer_norm(x: Floats, scale: Floats, shift: Floats) -> Floats:
     centred = x - x.mean(axis=-1, keepdims=True)
     spread = np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + 1e-5)
@@ -224,16 +247,18 @@ def from_actor(actor: Any, normaliser: Normalised | None, space: Space, **facts:
     A normaliser of None says that the actor takes raw observations. An actor of any other class is refused: what
     its outputs mean as actions would have to be guessed.
     """
-    from fova.networks import DeterministicActor, GaussianActor
+    from fova.networks import CategoricalActor, DeterministicActor, GaussianActor
 
     if isinstance(actor, GaussianActor):
         kind: Kind = actor.kind
     elif isinstance(actor, DeterministicActor):
         kind = "deterministic"
+    elif isinstance(actor, CategoricalActor):
+        kind = "categorical"
     else:
         raise FovaError(
             f"The algorithm's policy is a {type(actor).__name__}, which cannot be saved or played. Return a "
-            "GaussianActor or a DeterministicActor of fova.networks from `policy`."
+            "GaussianActor, a DeterministicActor or a CategoricalActor of fova.networks from `policy`."
         )
     named = _parameters_of(actor.net)
     if normaliser is not None:
@@ -320,8 +345,7 @@ def _expected_shapes(policy: Policy) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every weight, given the widths of the hidden layers and which optional parts there are."""
     weights, depth = policy.weights, _depth(policy.weights)
     hidden = [weights[f"layers.{i}.bias"].size for i in range(depth) if f"layers.{i}.bias" in weights]
-    outputs = policy.space.action.size * (1 if policy.kind == "deterministic" else 2)
-    widths = [policy.space.observation, *hidden, outputs]
+    widths = [policy.space.observation, *hidden, _output_size(policy)]
     layers = [*(f"layers.{i}" for i in range(len(hidden))), "last"]
     shapes: dict[str, tuple[int, ...]] = {}
     for i, layer in enumerate(layers):
@@ -331,3 +355,10 @@ def _expected_shapes(policy: Policy) -> dict[str, tuple[int, ...]]:
     if any(name in weights for name in NORMALISER):
         shapes |= dict.fromkeys(NORMALISER, (policy.space.observation,))
     return shapes
+
+
+def _output_size(policy: Policy) -> int:
+    """The number of the network's outputs: logits, actions, or means with spreads."""
+    if isinstance(policy.space.action, Discrete):
+        return policy.space.action.count
+    return policy.space.action.size * (1 if policy.kind == "deterministic" else 2)

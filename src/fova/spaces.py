@@ -1,7 +1,7 @@
 """Observation and action spaces, shared by data, networks, messages and policy files.
 
-Networks take normalised observations and return actions in [-1, 1]. A space converts actions between this range and
-the user's units. NumPy only.
+Continuous actions lie in a `Box`: networks return them in [-1, 1], and the space converts between this range and
+the user's units. Discrete actions are codes of named choices, which need no conversion. NumPy only.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from fova.errors import FovaError
 
 Floats = NDArray[np.float32]
+# A network has one output for each discrete action. A column with more values than this is hardly a choice.
+MOST_ACTIONS = 10_000
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,59 @@ class Box:
 
 
 @dataclass(frozen=True)
+class Discrete:
+    """A choice among named actions. In data an action is its code, a whole number from 0 to count - 1."""
+
+    kind: ClassVar[str] = "discrete"
+    size: ClassVar[int] = 1
+    """Number of columns of an action in data: its code, as a float."""
+
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.names, tuple) or not all(isinstance(name, str) and name for name in self.names):
+            raise FovaError(
+                f"The names of discrete actions must be texts that are not empty, but are {self.names!r}."
+            )
+        if not 2 <= len(self.names) <= MOST_ACTIONS:
+            raise FovaError(
+                f"A discrete action space has {len(self.names)} actions, but needs 2 to {MOST_ACTIONS}."
+            )
+        if len(set(self.names)) < len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise FovaError(f"Two discrete actions are called {twice!r}. Give each a name of its own.")
+
+    @staticmethod
+    def numbered(count: int) -> "Discrete":
+        """`count` actions whose names are their codes."""
+        return Discrete(tuple(str(code) for code in range(count)))
+
+    @property
+    def count(self) -> int:
+        """Number of actions to choose from."""
+        return len(self.names)
+
+    def to_unit(self, actions: Floats) -> Floats:
+        """The codes as they are: networks take them so."""
+        return actions
+
+    def from_unit(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """The codes as they are."""
+        return actions
+
+    def words(self) -> str:
+        return f"{self.count} discrete actions"
+
+
+ActionSpace = Box | Discrete
+
+
+@dataclass(frozen=True)
 class Space:
     """The number of observation columns, and the action space. Hashable."""
 
     observation: int
-    action: Box
+    action: ActionSpace
 
     @staticmethod
     def unit(observation: int, action: int) -> "Space":
@@ -86,22 +136,32 @@ class Space:
     # --- As plain values, for messages and files ---
 
     def to_json(self) -> dict[str, Any]:
-        low, high = list(self.action.low), list(self.action.high)
-        return {"observation": self.observation, "action": {"kind": self.action.kind, "low": low, "high": high}}
+        return {"observation": self.observation, "action": _action_to_json(self.action)}
 
     @staticmethod
     def from_json(content: Any) -> "Space":
         """The space that `to_json` wrote. Anything else, including an unknown kind of action, is refused."""
         try:
-            observation, action = content["observation"], content["action"]
-            kind = action["kind"]
-            if kind != Box.kind:
-                raise FovaError(
-                    f"The action space is of kind {kind!r}, but this version of fova knows {Box.kind!r} only."
-                )
-            box = Box.of(len(action["low"]), action["low"], action["high"])
+            observation, action = content["observation"], _action_from_json(content["action"])
         except (KeyError, TypeError, ValueError) as error:
             raise FovaError(f"{content!r} does not describe a space of observations and actions.") from error
-        if type(observation) is not int or observation < 1 or box.size < 1:
+        if type(observation) is not int or observation < 1 or action.size < 1:
             raise FovaError(f"{content!r} does not describe a space: observations and actions need columns.")
-        return Space(observation, box)
+        return Space(observation, action)
+
+
+def _action_to_json(action: ActionSpace) -> dict[str, Any]:
+    if isinstance(action, Discrete):
+        return {"kind": action.kind, "names": list(action.names)}
+    return {"kind": action.kind, "low": list(action.low), "high": list(action.high)}
+
+
+def _action_from_json(content: Any) -> ActionSpace:
+    if content["kind"] == Discrete.kind:
+        return Discrete(tuple(content["names"]))
+    if content["kind"] == Box.kind:
+        return Box.of(len(content["low"]), content["low"], content["high"])
+    raise FovaError(
+        f"The action space is of kind {content['kind']!r}, but this version of fova knows {Box.kind!r} and "
+        f"{Discrete.kind!r} only."
+    )

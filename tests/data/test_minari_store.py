@@ -9,14 +9,17 @@ import h5py
 import minari
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict
+from gymnasium import spaces
+from gymnasium.spaces import Dict
 from hand_made import assert_same, episode, episodes, write_minari
 from minari.data_collector import EpisodeBuffer
+from minari.serialization import serialize_space
 
 from fova.data.minari_store import to_minari
 from fova.data.sources import load
-from fova.data.transitions import from_episodes
+from fova.data.transitions import Episode, from_episodes
 from fova.errors import FovaError
+from fova.spaces import Box, Discrete
 
 
 def digest(folder):
@@ -28,7 +31,7 @@ def digest(folder):
 
 
 def test_parts_of_an_observation_are_laid_end_to_end():
-    space = Dict({name: Box(-np.inf, np.inf, (1,), np.float32) for name in ("goal", "position")})
+    space = Dict({name: spaces.Box(-np.inf, np.inf, (1,), np.float32) for name in ("goal", "position")})
     buffers = [
         EpisodeBuffer(
             observations={"goal": one.observations[:, :1], "position": one.observations[:, 1:]},
@@ -42,7 +45,7 @@ def test_parts_of_an_observation_are_laid_end_to_end():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Minari asks for an author, a description and so on
         minari.create_dataset_from_buffers(
-            "hand/parts-v0", buffers, observation_space=space, action_space=Box(-1, 1, (2,), np.float32)
+            "hand/parts-v0", buffers, observation_space=space, action_space=spaces.Box(-1, 1, (2,), np.float32)
         )
     source = load("hand/parts-v0")
     assert_same(source.transitions, from_episodes(episodes()))
@@ -61,7 +64,7 @@ def test_episodes_without_a_step_are_counted():
 
 
 def test_unbounded_actions_declare_nothing():
-    source = load(write_minari("hand/free-v0", action_space=Box(-np.inf, np.inf, (2,), np.float32)))
+    source = load(write_minari("hand/free-v0", action_space=spaces.Box(-np.inf, np.inf, (2,), np.float32)))
     assert source.action_low is None
 
 
@@ -123,7 +126,7 @@ def test_without_minari_the_message_says_how_to_install_it(monkeypatch):
 
 
 def test_minari_reads_what_was_written():
-    to_minari(episodes(), "hand/made-v0", -1.0, [1.0, 2.0], {"seed": 7, "description": "by hand"})
+    to_minari(episodes(), "hand/made-v0", Box.of(2, -1.0, [1.0, 2.0]), {"seed": 7, "description": "by hand"})
     dataset = minari.load_dataset("hand/made-v0")
     assert dataset.total_episodes == 4
     assert dataset.total_steps == 7
@@ -140,28 +143,78 @@ def test_minari_reads_what_was_written():
 
 def test_what_was_written_comes_back_as_it_was():
     data = from_episodes(episodes())
-    folder = to_minari(data, "hand/made-v0", -1.0, 1.0)
+    folder = to_minari(data, "hand/made-v0", Box.of(2, -1.0, 1.0))
     assert_same(load(folder).transitions, data)
     assert_same(load("hand/made-v0").transitions, data)
 
 
+def with_codes(*codes):
+    observations = np.arange(len(codes) + 1, dtype=np.float32)[:, None]
+    return Episode(observations, np.float32(codes)[:, None], np.float32(codes), terminated=True)
+
+
+def edit_metadata(folder, field, value):
+    file = folder / "data" / "metadata.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
+
+
+def test_discrete_actions_and_their_names_come_back():
+    data = from_episodes([with_codes(0, 2, 1), with_codes(2, 2)])
+    folder = to_minari(data, "hand/coded-v0", Discrete(("none", "low", "high")))
+    dataset = minari.load_dataset("hand/coded-v0")
+    assert dataset.action_space == spaces.Discrete(3)
+    assert [list(one.actions) for one in dataset] == [[0, 2, 1], [2, 2]]
+    read = load(folder)
+    assert_same(read.transitions, data)
+    assert read.action_names == ("none", "low", "high")
+    assert (read.action_low, read.action_high) == (None, None)
+
+
+def test_discrete_codes_of_minari_need_not_start_at_0():
+    folder = to_minari([with_codes(0, 2, 1)], "hand/coded-v0", Discrete.numbered(3))
+    edit_metadata(folder, "action_names", None)
+    edit_metadata(folder, "action_space", serialize_space(spaces.Discrete(3, start=-1)))
+    with h5py.File(folder / "data" / "main_data.hdf5", "r+") as store:
+        store["episode_0/actions"][...] -= 1
+    read = load(folder)
+    assert read.action_names == ("-1", "0", "1")
+    np.testing.assert_array_equal(read.transitions.actions, [[0], [2], [1]])
+
+
+def test_names_that_are_not_as_many_as_the_actions_are_refused():
+    folder = to_minari([with_codes(0, 2, 1)], "hand/coded-v0", Discrete.numbered(3))
+    edit_metadata(folder, "action_names", ["a", "b"])
+    with pytest.raises(FovaError, match=r"action_names: is \['a', 'b'\] .* must be a list of 3 names"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.MultiDiscrete([2, 3]), spaces.Tuple((spaces.Discrete(2), spaces.Box(-1.0, 1.0, (1,))))]
+)
+def test_several_discrete_actions_at_once_and_mixed_spaces_are_refused(space):
+    folder = to_minari([with_codes(0, 1, 1)], "hand/coded-v0", Discrete.numbered(2))
+    edit_metadata(folder, "action_space", serialize_space(space))
+    with pytest.raises(FovaError, match=r"action_space: is .* one discrete action is needed"):
+        load(folder)
+
+
 def test_the_environment_can_be_recovered_from_what_was_written():
-    to_minari(episodes(), "hand/made-v0", -1.0, 1.0, env_spec=gymnasium.spec("Pendulum-v1"))
+    to_minari(episodes(), "hand/made-v0", Box.of(2, -1.0, 1.0), env_spec=gymnasium.spec("Pendulum-v1"))
     assert minari.load_dataset("hand/made-v0").env_spec.id == "Pendulum-v1"
 
 
 def test_the_same_data_gives_the_same_bytes():
-    folder = to_minari(episodes(), "hand/made-v0", -1.0, 1.0, {"seed": 1})
+    folder = to_minari(episodes(), "hand/made-v0", Box.of(2, -1.0, 1.0), {"seed": 1})
     first = digest(folder)
     shutil.rmtree(folder)
-    assert digest(to_minari(episodes(), "hand/made-v0", -1.0, 1.0, {"seed": 1})) == first
+    assert digest(to_minari(episodes(), "hand/made-v0", Box.of(2, -1.0, 1.0), {"seed": 1})) == first
 
 
 def test_nothing_is_ever_overwritten():
-    folder = to_minari(episodes(), "hand/made-v0", -1.0, 1.0)
+    folder = to_minari(episodes(), "hand/made-v0", Box.of(2, -1.0, 1.0))
     before = digest(folder)
     with pytest.raises(FovaError, match="already"):
-        to_minari(episodes()[:1], "hand/made-v0", -1.0, 1.0)
+        to_minari(episodes()[:1], "hand/made-v0", Box.of(2, -1.0, 1.0))
     assert digest(folder) == before
 
 
@@ -171,18 +224,18 @@ def test_a_write_that_fails_leaves_nothing(minari_datasets):
         raise RuntimeError("the simulator crashed")
 
     with pytest.raises(RuntimeError, match="the simulator crashed"):
-        to_minari(breaks_down(), "hand/made-v0", -1.0, 1.0)
+        to_minari(breaks_down(), "hand/made-v0", Box.of(2, -1.0, 1.0))
     assert list(minari_datasets.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["made", "hand/made", "../made-v0", "hand made-v0", "", "h/made-v0"])
 def test_an_id_that_minari_could_not_find_again_is_refused(name, minari_datasets):
     with pytest.raises(FovaError, match=r"is no Minari id|Malformed"):
-        to_minari(episodes(), name, -1.0, 1.0)
+        to_minari(episodes(), name, Box.of(2, -1.0, 1.0))
     assert list(minari_datasets.iterdir()) == []
 
 
 def test_nothing_to_write_is_an_error(minari_datasets):
     with pytest.raises(FovaError, match="not one episode"):
-        to_minari([], "hand/made-v0", -1.0, 1.0)
+        to_minari([], "hand/made-v0", Box.of(2, -1.0, 1.0))
     assert list(minari_datasets.iterdir()) == []

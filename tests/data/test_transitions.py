@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from fova.data.transitions import Episode, Transitions, check, from_episodes, join
 from fova.errors import FovaError
+from fova.spaces import Box, Discrete
 
 
 @pytest.fixture
@@ -163,8 +164,8 @@ def test_joining_nothing_or_two_tasks_is_an_error(data):
 
 
 def test_good_data_passes(data):
-    check(data, "ward-3", observation_size=2, action_size=2)
-    check(data, "ward-3", action_low=[-0.1, -0.5], action_high=[0.2, 0.0])
+    check(data, "ward-3", Box.of(2, -1.0, 1.0), observation_size=2)
+    check(data, "ward-3", Box.of(2, [-0.1, -0.5], [0.2, 0.0]))
 
 
 COMPLAINTS = [
@@ -202,9 +203,7 @@ def test_an_action_out_of_bounds_is_told_once_and_not_again_as_a_next_action(dat
 
 def test_bounds_are_told_column_by_column(data):
     with pytest.raises(FovaError, match=r"actions: row 2 holds 0\.2, outside the declared bounds \[-2, 0\.15\]"):
-        check(data, "ward-3", action_low=[-2, -1], action_high=[0.15, 5])
-    with pytest.raises(FovaError, match=r"action_low: has shape \(3,\), but there are 2 action columns"):
-        check(data, "ward-3", action_low=[-1, -1, -1])
+        check(data, "ward-3", Box.of(2, [-2, -1], [0.15, 5]))
 
 
 def test_rounding_past_a_bound_is_forgiven(data):
@@ -215,7 +214,7 @@ def test_wrong_sizes_and_shapes_are_named(data):
     with pytest.raises(FovaError, match="observations: has 2 columns, but the task has 11"):
         check(data, "ward-3", observation_size=11)
     with pytest.raises(FovaError, match="actions: has 2 columns, but the task has 3"):
-        check(data, "ward-3", action_size=3)
+        check(data, "ward-3", Box.of(3, -1.0, 1.0))
     with pytest.raises(FovaError, match=r"actions: has shape \(7,\), but \(rows, columns\)"):
         check(changed(data, actions=data.rewards), "ward-3")
     with pytest.raises(FovaError, match="terminals: has 6 rows, but rewards has 7"):
@@ -239,3 +238,18 @@ def test_all_problems_come_in_one_error(data):
         check(bad, "ward-3")
     assert "rewards: row 0" in str(error.value)
     assert "actions: row 1 holds 9" in str(error.value)
+
+
+def coded(data: Transitions, *codes) -> Transitions:
+    column = np.array([[code] for code in codes], np.float32)
+    return changed(data, actions=column, next_actions=np.roll(column, -1))
+
+
+def test_codes_of_discrete_actions_are_whole_numbers_below_the_number_of_actions(data):
+    three = Discrete(("none", "low", "high"))
+    check(coded(data, 0, 1, 2, 2, 1, 0, 0), "ward-3", three)
+    for wrong in (3, -1, 0.5):
+        with pytest.raises(FovaError, match=rf"actions: row 4 holds {wrong}, but discrete actions .* from 0 to 2"):
+            check(coded(data, 0, 1, 2, 2, wrong, 0, 0), "ward-3", three)
+    with pytest.raises(FovaError, match="actions: has 2 columns, but the task has 1"):
+        check(data, "ward-3", three)

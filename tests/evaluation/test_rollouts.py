@@ -6,7 +6,7 @@ import pytest
 from fova.errors import FovaError
 from fova.evaluation.rollouts import EVALUATION_SEED, merge, play
 from fova.policy import Policy
-from fova.spaces import Box, Space
+from fova.spaces import Box, Discrete, Space
 from fova.tasks import registry
 from fova.tasks.registry import Task
 
@@ -54,6 +54,23 @@ def test_returns_lengths_and_scores_by_hand():
     np.testing.assert_allclose(played["low"].returns, lengths, rtol=1e-4)
     np.testing.assert_allclose(played["high"].returns, 2 * np.array(lengths), rtol=1e-4)
     assert played["high"].score == pytest.approx(10 * played["high"].mean_return, rel=1e-4)
+
+
+class Choices(Countdown):
+    """Pays the code of the chosen action, which Gymnasium's discrete environments take as a plain integer."""
+
+    def step(self, action):
+        assert type(action) is int
+        return super().step([action])
+
+
+def test_a_policy_over_discrete_actions_plays_integer_codes():
+    space = Space(1, Discrete(("rest", "walk", "run")))
+    task = Task("choices", make=Choices, space=space, time_limit=5)
+    # logits: 1 for walk; the observation for run, so that it runs while more than one step is left
+    weights = {"last.weight": np.float32([[0.0, 0.0, 1.0]]), "last.bias": np.float32([0.0, 1.5, 0.0])}
+    played = play({"p": Policy("categorical", weights, space)}, task, episodes=3)["p"]
+    np.testing.assert_array_equal(played.returns, 2 * played.lengths - 1)
 
 
 def test_trajectories_are_kept_when_asked_for():

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 def test_the_estimate_by_hand():
     run = catalogue.get("server-or-clients").runs(paper.SMALL)[0]
     training = 40 * 100 * 4 / (312.0 / 2)  # rounds, local steps, clients; one of two cores
-    # before training and every 10 of 40 rounds, 5 episodes of server and 4 clients; 20 of each at the end
-    playing = (5 * 5 * 5 + 20 * 5) * 1000 / 9_240.0
+    # before training and after 10, 20 and 30 of 40 rounds 5 episodes of server and 4 clients; 20 of each at the end
+    playing = (4 * 5 * 5 + 20 * 5) * 1000 / 9_240.0
     assert cost.core_seconds(run) == pytest.approx(24.4 + training + playing)
     later = next(r for r in catalogue.get("server-or-clients").runs(paper.SMALL) if r.config.run.seed == 1)
     assert cost.core_seconds(later) == pytest.approx(7.5 + training + playing)

@@ -30,12 +30,13 @@ def compared(**finals):
 
 def test_our_figure_with_interval_beside_the_papers_and_the_order():
     results = compared(
-        fova=("fova", (300, 310, 320)), drpo=("drpo", (100, 100, 100)), fedora=("fedora", (200, 200, 200))
+        fova=("fova", (300, 305, 310, 315, 320)), drpo=("drpo", (100,) * 5), fedora=("fedora", (200, 201, 202))
     )
     row = cells(table(results, "main"))["hopper expert"]
-    assert row["fova"].startswith("310.0 [30")
-    assert row["fova"].endswith("] (3,095)")
-    assert row["drpo"] == "100.0 [100.0, 100.0] (2,142)"
+    # Student: 310 +- 2.776 * 7.906 / sqrt(5)
+    assert row["fova"] == "310.0 [300.2, 319.8] / 3,095"
+    assert row["drpo"] == "100.0 [100.0, 100.0] / 2,142"
+    assert row["fedora"].startswith("201.0 (200.0, 201.0, 202.0) / ")
     assert row["the data"] == "100.0"
     # fova over both as in the paper, but drpo below fedora
     assert row["order as the paper's (all)"] == "2 of 3 pairs, same winner"
@@ -48,7 +49,7 @@ def test_two_lines_for_one_column_of_the_paper_are_judged_one_by_one():
     row = cells(table(results, "main"))["hopper expert"]
     assert row["order as the paper's (ours)"] == "1 of 1 pairs, same winner"
     assert row["order as the paper's (printed)"] == "0 of 1 pairs, another winner"
-    assert row["drpo"] == "100.0 (one run) (2,142)"
+    assert row["drpo"] == "100.0 (one run) / 2,142"
 
 
 def test_the_summary_aggregates_scores_and_says_who_is_better():
@@ -66,7 +67,7 @@ def test_the_summary_aggregates_scores_and_says_who_is_better():
     # y = 12.5, 13.5, 14.5 is above all of x = 10, 11, 12
     assert row["x"]["probability that y is better"] == "1.00 [1.00, 1.00]"
     assert row["y"]["probability that y is better"] == "–"
-    assert cells(made["main"])["a"]["x"].startswith("11.0 [")  # scores, not returns
+    assert cells(made["main"])["a"]["x"].startswith("11.0 (")  # scores, not returns
 
 
 def test_a_variant_that_was_not_run_everywhere_has_no_aggregate():
@@ -80,11 +81,11 @@ def test_server_and_every_client():
     clients = {"expert-1": 30.0, "expert-2": 50.0, "random-1": 4.0}
     runs = [made_run("a", "x", seed, 34.0, clients=clients) for seed in range(2)]
     ahead = cells(table(made_results(runs, measured="server minus mean client"), "main"))["x"]
-    assert ahead["server − mean client"] == "6.0 [6.0, 6.0]"
-    assert ahead["evaluations with the server ahead"] == "1.0 [1.0, 1.0]"
+    assert ahead["server − mean client"] == "6.0 (6.0, 6.0)"
+    assert ahead["evaluations with the server ahead"] == "1.0 (1.0, 1.0)"
     each = cells(table(made_results(runs, measured="every client"), "main"))["x"]
-    assert each["expert clients"] == "40.0 [40.0, 40.0]"
-    assert each["worst"] == "4.0 [4.0, 4.0]"
+    assert each["expert clients"] == "40.0 (40.0, 40.0)"
+    assert each["worst"] == "4.0 (4.0, 4.0)"
 
 
 def test_cases_with_unequal_numbers_of_seeds_have_no_summary():
@@ -102,8 +103,8 @@ def test_per_and_bwt_are_read_where_each_turn_ends():
     run = made_run("hopper", "vote", 0, 20.0, evaluations=along, run=sequence, paper=["hopper", "vote"])
     assert returns_after_each_turn(run) == [10.0, 40.0, 20.0]
     row = cells(table(made_results([run], name="continual", measured="PER and BWT"), "main"))["hopper, vote"]
-    assert row["PER"] == "20.0 (one run) (1,550)"
-    assert row["BWT"] == "−5.0 (one run) (251.1)"
+    assert row["PER"] == "20.0 (one run) / 1,550"
+    assert row["BWT"] == "−5.0 (one run) / 251.1"
 
 
 def test_the_order_of_per_bwt_and_cost_is_compared_too():
@@ -143,8 +144,8 @@ def test_cost_and_distance():
         for s, there in enumerate(({"5": {"expert-1": 0.9}, "10": {"expert-1": 0.25}},) * 2)
     ]
     cost = cells(table(made_results(runs, name="cost", measured="memory and time"), "main"))["fedora"]
-    assert cost["peak memory, MB"] == "500.0 [500.0, 500.0] (484.0)"
-    assert cost["s per 1,000 local steps"] == "4.50 [4.00, 5.00] (14.52)"
+    assert cost["peak memory, MB"] == "500.0 (500.0, 500.0) / 484.0"
+    assert cost["s per 1,000 local steps"] == "4.50 (4.00, 5.00) / 14.52"
     assert cost["MB each way, client and round"] == "2.00"
     runs = [made_run("a", "x", 0, 1.0, clients={"expert-1": 1.0}, distances=run.distances) for run in runs[:1]]
     far = cells(table(made_results(runs, measured="distance to the global policy"), "main"))["x"]

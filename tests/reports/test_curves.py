@@ -6,7 +6,7 @@ from fova.errors import FovaError
 from fova.reports import curves, palette
 from fova.reports.groups import read_groups
 from fova.reports.series import votes
-from made_runs import described, entries, make_run, start_run
+from made_runs import described, entries, make_run, result, start_run
 
 
 @pytest.fixture
@@ -41,7 +41,8 @@ def test_the_curve_its_band_and_the_level_of_the_data(seeds):
     (axes,) = curves.learning_figure(seeds).axes
     curve, level = axes.get_lines()
     runs = [record.directory for record in seeds[0].records]
-    returns = np.array([[line["server"]["return"] for line in entries(run) if "server" in line] for run in runs])
+    along = [[line["server"]["return"] for line in entries(run) if "server" in line] for run in runs]
+    returns = np.array([[*seed, result(run)["server"]] for seed, run in zip(along, runs)])
     assert curve.get_ydata() == pytest.approx(returns.mean(axis=0))
     data = [[client["behaviour_return"] for client in described(run).values()] for run in runs]
     assert level.get_ydata()[0] == pytest.approx(np.mean(data))
@@ -49,7 +50,7 @@ def test_the_curve_its_band_and_the_level_of_the_data(seeds):
     heights = band.get_paths()[0].vertices[:, 1]
     # with three seeds, the band reaches from the lowest to the highest
     assert (heights.min(), heights.max()) == pytest.approx((returns.min(), returns.max()))
-    assert axes.get_title() == "maze2d-umaze (3 seeds, bands: 95% intervals)"
+    assert axes.get_title() == "maze2d-umaze (3 seeds. Bands: lowest to highest seed)"
 
 
 def test_votes_are_stacked_in_the_colours_of_the_candidates(seeds):

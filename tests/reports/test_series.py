@@ -15,7 +15,9 @@ def seeds(tmp_path):
 
 
 def returns(run):
-    return {2 * line["round"]: line["server"]["return"] for line in entries(run) if "server" in line}
+    """The server's return by gradient steps; after the last round it is that of the final evaluation."""
+    along = {2 * line["round"]: line["server"]["return"] for line in entries(run) if "server" in line}
+    return along | {8: result(run)["server"]}
 
 
 def test_a_curve_over_seeds_has_the_mean_and_the_interval(seeds):
@@ -24,7 +26,7 @@ def test_a_curve_over_seeds_has_the_mean_and_the_interval(seeds):
     assert curve.steps == [0.0, 4.0, 8.0]
     table = np.array([[returns(run)[step] for step in curve.steps] for run in seeds])
     assert curve.mean == pytest.approx(table.mean(axis=0))
-    # with three seeds, the ends of the interval are the lowest and the highest
+    # three seeds have no interval: the band is from the lowest to the highest
     assert curve.low == pytest.approx(table.min(axis=0))
     assert curve.high == pytest.approx(table.max(axis=0))
 
@@ -74,10 +76,10 @@ def test_clients_played_along_training(tmp_path):
     run = make_run(tmp_path / "one", evaluate_clients=True)
     played = [line["client_play"] for line in entries(run) if "client_play" in line]
     (group,) = read_groups([run])
-    assert {curve.label: curve.mean for curve in series.client_curves(group)} == {
-        name: [clients[name]["return"] for clients in played] for name in ("expert-1", "random-1")
-    }
-    means = [np.mean([client["return"] for client in clients.values()]) for clients in played]
+    names = ("expert-1", "random-1")
+    along = {name: [*(clients[name]["return"] for clients in played), result(run)[name]] for name in names}
+    assert {curve.label: curve.mean for curve in series.client_curves(group)} == along
+    means = np.mean(list(along.values()), axis=0)
     assert series.mean_client_curve(group).mean == pytest.approx(means)
 
 

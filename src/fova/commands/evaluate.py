@@ -35,16 +35,17 @@ def command(arguments: list[str]) -> None:
     options = parse(EvaluateOptions, "fova evaluate", arguments, positional=True)
     if options.episodes < 1:
         raise FovaError(f"episodes is {options.episodes}, but must be at least 1.")
-    from fova.evaluation.rollouts import EVALUATION_SEED, play
+    from fova.evaluation.rollouts import first_seed, play
     from fova.tasks import registry
 
     policies = _policies(options)
-    task = options.task or next(iter(policies.values())).facts.get("task")
+    facts = next(iter(policies.values())).facts
+    task = options.task or facts.get("task")
     if not task:
         raise FovaError(
             "This policy was trained without a task, so there is nothing to play. Name one with --task."
         )
-    seed = EVALUATION_SEED if options.seed is None else options.seed
+    seed = first_seed(facts.get("seed", 0)) if options.seed is None else options.seed
     played = play(policies, registry.get(task), options.episodes, seed)
     if options.json:
         print(json.dumps({name: rollouts.to_json() for name, rollouts in played.items()}, indent=2))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fova import algorithms
-from fova.evaluation.rollouts import play
+from fova.evaluation.rollouts import first_seed, play
 from fova.federation.clients import ClientSpec, Federation
 from fova.machine.files import write_atomically
 from fova.policy import load_policy
@@ -53,7 +53,7 @@ def draw(directory: Path, config: Config) -> Path:
     task = registry.get(TASK)
     federation = Federation.build(config.clients, task, config.run.seed)
     policies = {"before": first_policy(config, federation), "after": load_policy(directory)}
-    played = play(policies, task, EPISODES_DRAWN, keep_trajectories=EPISODES_DRAWN)
+    played = play(policies, task, EPISODES_DRAWN, first_seed(config.run.seed), keep_trajectories=EPISODES_DRAWN)
     panels = [
         ("Data of an expert client", episodes_of(federation.clients["expert-1"])),
         ("Data of a random client", episodes_of(federation.clients["random-1"])),

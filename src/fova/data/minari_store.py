@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from fova.data.fields import counted, decoding, fault
 from fova.data.hdf5_guard import refuse_absurd_size, refuse_links_elsewhere
@@ -25,6 +24,7 @@ from fova.data.paths import refuse_special_members
 from fova.data.rows import Table, joined, table
 from fova.data.transitions import Episode, Transitions
 from fova.errors import FovaError
+from fova.spaces import ActionSpace, Discrete
 
 if TYPE_CHECKING:
     import gymnasium
@@ -34,6 +34,7 @@ REMEDY = "It is damaged or was not written by Minari: fetch or write the dataset
 TEXTS = ("dataset_id", "minari_version", "data_format", "observation_space", "action_space")
 FORMATS = ("hdf5", "arrow", "parquet")
 NO_DATA = ["_", ".", "metadata.json"]  # name prefixes of files that hold no episode
+NAMES = "action_names"  # key of metadata.json
 ID = re.compile(r"[\w-]+(/[\w-]+)*-v\d+")
 
 
@@ -76,14 +77,14 @@ def read_table(folder: Path) -> Table:
     with decoding(folder, "", REMEDY):
         dataset = library.MinariDataset(data)
     parts = _observation_parts(dataset.observation_space, folder)
-    bounds = _bounds(dataset.action_space, folder)
+    declared = _declared_actions(dataset, folder)
     tables, labels = [], []
     given_rows = 0
     for number, episode in enumerate(_episodes(dataset, folder)):
         given_rows += np.size(episode.rewards) + 1
         label = f"{folder}: episode {number}"
         if np.size(episode.rewards):
-            tables.append(_episode_table(episode, parts, bounds, label))
+            tables.append(_episode_table(episode, parts, declared, label))
             labels.append(label)
     if declared_rows not in (None, given_rows):
         problem = f"hold {declared_rows:,} rows, of which Minari gave {given_rows:,}"
@@ -199,11 +200,19 @@ def _parts(space: "gymnasium.Space") -> Mapping[str, "gymnasium.Space"]:
     return space.spaces if isinstance(space, spaces.Dict) else {"observations": space}
 
 
-def _bounds(space: "gymnasium.Space", folder: Path) -> dict[str, NDArray[Any]]:
+def _declared_actions(dataset: "minari.MinariDataset", folder: Path) -> dict[str, Any]:
+    """The bounds of continuous actions, or the first code and the names of discrete ones."""
     from gymnasium import spaces
 
+    space = dataset.action_space
+    if isinstance(space, spaces.Discrete):
+        names = dataset.storage.metadata.get(NAMES)
+        if names is not None and (not isinstance(names, list) or len(names) != space.n):
+            raise fault(folder, NAMES, f"is {names!r} in metadata.json, but must be a list of {space.n} names.")
+        return {"first_code": space.start, "action_names": names or [str(space.start + i) for i in range(space.n)]}
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        raise fault(folder, "action_space", f"is {space}, but continuous actions (a Box with one axis) are needed.")
+        needed = "one vector of continuous actions (a Box with one axis) or one discrete action is needed"
+        raise fault(folder, "action_space", f"is {space}, but {needed}.")
     if np.isfinite(space.low).all() and np.isfinite(space.high).all():
         return {"action_low": space.low, "action_high": space.high}
     return {}
@@ -219,7 +228,7 @@ def _episodes(dataset: "minari.MinariDataset", folder: Path) -> Iterator["minari
 
 
 def _episode_table(
-    episode: "minari.EpisodeData", parts: Sequence[str], bounds: Mapping[str, NDArray[Any]], label: str
+    episode: "minari.EpisodeData", parts: Sequence[str], declared: Mapping[str, Any], label: str
 ) -> Table:
     observations = episode.observations
     if parts:
@@ -229,15 +238,20 @@ def _episode_table(
     if shape[:1] != (steps + 1,):
         given = f"has shape {shape}, but there are {counted(steps, 'reward')}"
         raise fault(label, "observations", f"{given}. Minari stores one observation more than rewards.")
+    declared = dict(declared)
+    actions = episode.actions
+    if "action_names" in declared:
+        with decoding(label, "actions", REMEDY):
+            actions = np.reshape(actions, (-1, 1)) - declared.pop("first_code")
     columns = {
         "rewards": episode.rewards,
         "observations": observations[:-1],
-        "actions": episode.actions,
+        "actions": actions,
         "terminals": episode.terminations,
         "timeouts": episode.truncations,
         "next_observations": observations[1:],
     }
-    return table({**columns, **bounds}, {"terminals": "terminations", "timeouts": "truncations"}, label)
+    return table({**columns, **declared}, {"terminals": "terminations", "timeouts": "truncations"}, label)
 
 
 # --- Writing -----------------------------------------------------------------------------------------------
@@ -246,12 +260,13 @@ def _episode_table(
 def to_minari(
     data: Transitions | Iterable[Episode],
     dataset_id: str,
-    action_low: ArrayLike,
-    action_high: ArrayLike,
+    action: ActionSpace,
     metadata: Mapping[str, Any] | None = None,
     env_spec: "gymnasium.envs.registration.EnvSpec | None" = None,
 ) -> Path:
     """Write a Minari dataset and return its folder. The write is atomic and never replaces another dataset.
+
+    The names of discrete actions are kept in metadata.json as `action_names`.
 
     `metadata` is added to Minari's own fields in the dataset's metadata.json. Minari knows `description`,
     `algorithm_name`, `code_permalink`, and the sets of names `author` and `author_email`.
@@ -269,7 +284,7 @@ def to_minari(
     unfinished = library.storage.get_dataset_path() / f".{uuid.uuid4().hex}.unfinished"
     try:
         unfinished.mkdir()
-        _write(data, unfinished / "data", dataset_id, (action_low, action_high), metadata or {}, env_spec)
+        _write(data, unfinished / "data", dataset_id, action, metadata or {}, env_spec)
         _make_namespace(dataset_id)
         os.rename(unfinished, folder)
     except OSError as error:
@@ -285,36 +300,44 @@ def _write(
     data: Transitions | Iterable[Episode],
     folder: Path,
     dataset_id: str,
-    bounds: tuple[ArrayLike, ArrayLike],
+    action: ActionSpace,
     metadata: Mapping[str, Any],
     env_spec: "gymnasium.envs.registration.EnvSpec | None",
 ) -> None:
-    from gymnasium.spaces import Box
+    from gymnasium import spaces
     from minari import __version__
     from minari.dataset.minari_storage import MinariStorage
 
     episodes = data.episodes() if isinstance(data, Transitions) else list(data)
     if not episodes:
         raise FovaError(f"There is nothing to write as {dataset_id!r}: not one episode was given.")
-    observation, action = episodes[0].observations.shape[1:], episodes[0].actions.shape[1:]
-    low, high = (np.broadcast_to(np.asarray(bound, np.float32), action) for bound in bounds)
     storage = MinariStorage.new(
         folder,
-        observation_space=Box(-np.inf, np.inf, observation, np.float32),
-        action_space=Box(low, high, dtype=np.float32),
+        observation_space=spaces.Box(-np.inf, np.inf, episodes[0].observations.shape[1:], np.float32),
+        action_space=_gymnasium_space(action),
         env_spec=env_spec,
     )
-    storage.update_metadata({"dataset_id": dataset_id, "minari_version": __version__, **metadata})
-    storage.update_episodes(map(_buffer, episodes))
+    names = {NAMES: list(action.names)} if isinstance(action, Discrete) else {}
+    storage.update_metadata({"dataset_id": dataset_id, "minari_version": __version__, **names, **metadata})
+    storage.update_episodes(_buffer(episode, isinstance(action, Discrete)) for episode in episodes)
 
 
-def _buffer(episode: Episode) -> Any:
+def _gymnasium_space(action: ActionSpace) -> "gymnasium.Space":
+    from gymnasium import spaces
+
+    if isinstance(action, Discrete):
+        return spaces.Discrete(action.count)
+    low, high = action.bounds
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+def _buffer(episode: Episode, discrete: bool) -> Any:
     from minari.data_collector import EpisodeBuffer
 
     last = np.arange(len(episode)) == len(episode) - 1
     return EpisodeBuffer(
         observations=episode.observations,
-        actions=episode.actions,
+        actions=episode.actions[:, 0].astype(np.int64) if discrete else episode.actions,
         rewards=episode.rewards,
         terminations=last & episode.terminated,
         truncations=last & (not episode.terminated),

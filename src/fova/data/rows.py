@@ -70,6 +70,7 @@ class Table:
     next_observations: Floats | None  # [rows, observation]
     action_low: Floats | None = None  # [action], as declared in the file
     action_high: Floats | None = None
+    action_names: tuple[str, ...] | None = None  # of discrete actions, as declared in the file
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -150,6 +151,7 @@ def table(columns: Mapping[str, Any], found: Mapping[str, str], file: str | Path
         next_observations=read.get("next_observations"),
         action_low=low,
         action_high=high,
+        action_names=tuple(columns["action_names"]) if "action_names" in columns else None,
     )
     return _in_order(rows, read.get("episodes"), read.get("steps"), name, file)
 
@@ -263,7 +265,7 @@ def joined(tables: Sequence[Table], files: Sequence[str | Path]) -> Table:
         if (each.next_observations is None) != (first.next_observations is None):
             there, lacking = (files[0], file) if each.next_observations is None else (file, files[0])
             raise fault(lacking, "next_observations", f"is missing, though {there} has it. Make the files alike.")
-        for field in ("action_low", "action_high"):
+        for field in ("action_low", "action_high", "action_names"):
             if not np.array_equal(getattr(each, field), getattr(first, field)):
                 raise fault(file, field, f"is not declared as in {files[0]}. Make the files alike.")
     following = [each.next_observations for each in tables if each.next_observations is not None]
@@ -276,6 +278,7 @@ def joined(tables: Sequence[Table], files: Sequence[str | Path]) -> Table:
         next_observations=np.concatenate(following) if following else None,
         action_low=first.action_low,
         action_high=first.action_high,
+        action_names=first.action_names,
         notes=tuple(dict.fromkeys(note for each in tables for note in each.notes)),
     )
 

@@ -38,6 +38,7 @@ class Source:
     notes: tuple[str, ...]  # rows that were left out and why, and other decisions of the reader
     action_low: Floats | None = None  # [action], as declared in the file, or None
     action_high: Floats | None = None
+    action_names: tuple[str, ...] | None = None  # of discrete actions, as declared in the file, or None
 
 
 def load(name: str | Path, download: bool = False) -> Source:
@@ -52,7 +53,7 @@ def load(name: str | Path, download: bool = False) -> Source:
         transitions = from_episodes(episodes)
     except MemoryError as error:
         raise fault(name, "", "is too large for this machine's memory. Store fewer rows.") from error
-    return Source(str(name), kind, transitions, notes, rows.action_low, rows.action_high)
+    return Source(str(name), kind, transitions, notes, rows.action_low, rows.action_high, rows.action_names)
 
 
 def _reader(name: str, download: bool) -> tuple[str, Callable[[], Table]]:

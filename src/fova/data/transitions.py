@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fova.errors import FovaError
+from fova.spaces import ActionSpace, Box, Discrete
 
 Floats = NDArray[np.float32]
 TOLERANCE = 1e-4  # how far an action may exceed its bound because of rounding
@@ -168,17 +169,15 @@ def _stack(parts: Iterable[ArrayLike]) -> Floats:
 
 
 def check(
-    data: Transitions,
-    client: str,
-    action_low: ArrayLike = -1.0,
-    action_high: ArrayLike = 1.0,
-    observation_size: int | None = None,
-    action_size: int | None = None,
+    data: Transitions, client: str, action: ActionSpace | None = None, observation_size: int | None = None
 ) -> None:
-    """Raise one error that lists every problem of a client's data, with client, field, row and remedy."""
-    problems = list(_shape_problems(data, observation_size, action_size))
+    """Raise one error that lists every problem of a client's data, with client, field, row and remedy.
+
+    Without an action space, actions may have any number of columns and must lie between -1 and 1.
+    """
+    problems = list(_shape_problems(data, observation_size, None if action is None else action.size))
     if not problems:  # the checks of values need matching shapes
-        problems = list(_value_problems(data, np.asarray(action_low), np.asarray(action_high)))
+        problems = list(_value_problems(data, action or Box.of(data.actions.shape[1], -1.0, 1.0)))
     if problems:
         raise FovaError(
             f"The data of client {client!r} cannot be used:\n" + "\n".join(f"  - {p}" for p in problems)
@@ -212,7 +211,7 @@ def _shape_problems(data: Transitions, observation_size: int | None, action_size
                 yield f"{field_name}: has {shape[1]} columns, but the task has {size}. Is this another task's data?"
 
 
-def _value_problems(data: Transitions, low: NDArray, high: NDArray) -> Iterable[str]:
+def _value_problems(data: Transitions, action: ActionSpace) -> Iterable[str]:
     for field in fields(data):
         values = getattr(data, field.name)
         rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
@@ -221,7 +220,7 @@ def _value_problems(data: Transitions, low: NDArray, high: NDArray) -> Iterable[
                 f"{field.name}: row {rows[0]} is NaN or infinite ({len(rows)} such rows). "
                 "Remove those episodes or repair the log."
             )
-    yield from _bound_problems(data, low, high)
+    yield from _code_problems(data, action) if isinstance(action, Discrete) else _bound_problems(data, action)
     for name in ("terminals", "has_next_action"):
         values = getattr(data, name)
         wrong = np.flatnonzero(~np.isin(values, (0, 1)) & np.isfinite(values))
@@ -237,25 +236,36 @@ def _value_problems(data: Transitions, low: NDArray, high: NDArray) -> Iterable[
         yield f"episode_ends: the last row, {len(data) - 1}, is not marked. The data ends there, so mark it."
 
 
-def _bound_problems(data: Transitions, low: NDArray, high: NDArray) -> Iterable[str]:
-    columns = data.actions.shape[1]
-    for name, bound in (("action_low", low), ("action_high", high)):
-        if bound.shape not in ((), (1,), (columns,)):
-            yield f"{name}: has shape {bound.shape}, but there are {columns} action columns. Give one or {columns}."
-            return
-    for name in ("actions", "next_actions"):
-        values = getattr(data, name)
+def _bound_problems(data: Transitions, box: Box) -> Iterable[str]:
+    low, high = box.bounds
+    for name, values, present in _actions_of(data):
         excess = np.maximum(low - values, values - high)  # NaN where the action is NaN, which is already reported
-        outside = (excess > TOLERANCE).any(axis=1)
-        if name == "next_actions":
-            outside &= data.has_next_action > 0
+        outside = (excess > TOLERANCE).any(axis=1) & present
         if outside.any():
             row = int(np.flatnonzero(outside)[0])
             column = int(np.nanargmax(excess[row]))
-            lowest, highest = (np.broadcast_to(bound, (columns,))[column] for bound in (low, high))
             yield (
                 f"{name}: row {row} holds {values[row, column]:g}, outside the declared bounds "
-                f"[{lowest:g}, {highest:g}] ({int(outside.sum())} such rows). "
+                f"[{low[column]:g}, {high[column]:g}] ({int(outside.sum())} such rows). "
                 "Declare the true bounds (--action-low, --action-high) or rescale the actions."
             )
             return  # next actions repeat the actions, one row earlier
+
+
+def _code_problems(data: Transitions, action: Discrete) -> Iterable[str]:
+    for name, values, present in _actions_of(data):
+        codes = values[:, 0]
+        wrong = present & np.isfinite(codes) & ~((codes >= 0) & (codes < action.count) & (codes == np.floor(codes)))
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            yield (
+                f"{name}: row {row} holds {codes[row]:g}, but discrete actions are whole numbers from 0 to "
+                f"{action.count - 1} ({int(wrong.sum())} such rows). Correct the codes, or name all actions."
+            )
+            return
+
+
+def _actions_of(data: Transitions) -> Iterable[tuple[str, Floats, NDArray[np.bool_]]]:
+    """Both fields of actions, each with the rows that hold one."""
+    yield "actions", data.actions, np.ones(len(data), bool)
+    yield "next_actions", data.next_actions, data.has_next_action > 0

@@ -5,7 +5,7 @@ needs the environment, which is not available offline. Tables show the final pol
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,15 @@ class Evaluation:
     steps: int  # gradient steps that each client has taken
     server: Played
     clients: Mapping[str, Played]  # the clients' local policies; empty if they were not played
+
+
+def with_final(along: Sequence[Evaluation], final: Evaluation | None) -> list[Evaluation]:
+    """The evaluations along training, of which the final one is the last. A run that played none has none."""
+    if not along or final is None:
+        return list(along)
+    if not any(evaluation.clients for evaluation in along):
+        final = replace(final, clients={})  # one point is no curve
+    return [*(evaluation for evaluation in along if evaluation.round < final.round), final]
 
 
 # --- Returns ----------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 All policies and episodes are played side by side: one batched policy call per time step for all running episodes,
 and the task's fast simulators if it has some. Finished environments are not stepped further (a Gymnasium vector
-environment would step them until the last one ends). Episode i starts from the same seed for every policy, so
-policies are compared on the same starts.
+environment would step them until the last one ends). Episode i starts from the same seed for every policy of a run,
+so a run's policies are compared on the same starts. Runs with different seeds have different starts: the spread
+over runs then includes the luck of the starts.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from fova.tasks.registry import Task
 if TYPE_CHECKING:
     from fova.tasks.simulators import Simulators
 
-# Evaluation episodes never share a seed with generated data, which counts up from 0.
+# Also the distance between the first episodes of two runs. No evaluation has so many episodes.
 EVALUATION_SEED = 1_000_003
 # Maximum number of environments at the same time; each takes about a megabyte.
 MOST_ENVIRONMENTS = 512
@@ -46,6 +47,11 @@ class Rollouts:
             "length": float(self.lengths.mean()),
             "score": self.score,
         }
+
+
+def first_seed(run_seed: int) -> int:
+    """The seed of a run's first evaluation episode; those of its later episodes count up from it."""
+    return EVALUATION_SEED * (1 + run_seed)
 
 
 def play(

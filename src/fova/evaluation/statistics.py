@@ -1,9 +1,13 @@
 """Estimates with confidence intervals from a few runs. Plain arrays in, plain numbers out.
 
-Scores are matrices [runs, tasks]. Intervals are percentile intervals of a stratified bootstrap: runs are resampled
-with replacement within each task. The intervals describe what other seeds might give on the same tasks. The method
-is that of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice"; the tests compare
-it with their package rliable. With fewer than two runs there is no interval: its ends are NaN. The same arrays
+Intervals describe what other seeds might give on the same tasks. Every seed trains anew and plays other start
+states, so both kinds of luck are in the spread of the runs.
+
+For the mean over the runs of one task the interval is Student's: a bootstrap of five runs covers the truth less
+often than it promises. Below five runs there is none (its ends are NaN), and the single runs are shown. For
+aggregates over tasks, scores are matrices [runs, tasks] and intervals are percentiles of a stratified bootstrap:
+runs are resampled with replacement within each task. The method is that of Agarwal et al., "Deep Reinforcement
+Learning at the Edge of the Statistical Precipice"; the tests compare it with their package rliable. The same arrays
 always give the same interval.
 """
 
@@ -13,22 +17,57 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
 RESAMPLES = 10_000
+FEWEST_RUNS = 5  # for an interval of the mean over the runs of one task
 
 Floats = NDArray[np.float64]
 # [..., runs, tasks] -> [...]
 Aggregate = Callable[[Floats], Floats]
 
 
+def one_decimal(value: float) -> str:
+    return f"{value:.1f}"
+
+
 class Interval(NamedTuple):
     value: float
     low: float
     high: float
+    runs: tuple[float, ...] = ()  # shown where there are too few of them for an interval
 
-    def __str__(self) -> str:
-        known = not math.isnan(self.low)  # a single run has no interval
-        return f"{self.value:.1f} [{self.low:.1f}, {self.high:.1f}]" if known else f"{self.value:.1f}"
+    @property
+    def known(self) -> bool:
+        return not math.isnan(self.low)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The interval; where it is not known, the lowest and the highest run."""
+        return (self.low, self.high) if self.known or not self.runs else (min(self.runs), max(self.runs))
+
+    def text(self, number: Callable[[float], str] = one_decimal) -> str:
+        """`3.0 [2.5, 3.8]`, or `3.0 (2.6, 3.4)` with the single runs, or `3.0` for one run."""
+        if self.known:
+            return f"{number(self.value)} [{number(self.low)}, {number(self.high)}]"
+        runs = f" ({', '.join(map(number, self.runs))})" if len(self.runs) > 1 else ""
+        return number(self.value) + runs
+
+
+def how_sure(runs: Sequence[int]) -> str:
+    """What stands in brackets and parentheses behind means over so many runs each."""
+    several = [count for count in runs if count > 1]
+    words = ["in brackets 95 % intervals over seeds"] if any(count >= FEWEST_RUNS for count in several) else []
+    words += ["in parentheses the single seeds"] if any(count < FEWEST_RUNS for count in several) else []
+    return "; ".join(words) or "one seed has no interval"
+
+
+def bands(runs: Sequence[int]) -> str:
+    """What the bands of charts mean whose lines are means over so many runs each."""
+    several = [count for count in runs if count > 1]
+    words = ["95 % intervals over seeds"] if any(count >= FEWEST_RUNS for count in several) else []
+    words += ["lowest to highest seed"] if any(count < FEWEST_RUNS for count in several) else []
+    return f"Bands: {', or '.join(words)}" if words else "One seed, no band"
 
 
 # --- Aggregates over runs and tasks ---------------------------------------------------------------------
@@ -59,9 +98,14 @@ def improvement(x: Floats, y: Floats) -> Floats:
 # --- Intervals ------------------------------------------------------------------------------------------
 
 
-def bootstrap_mean(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """The mean over the runs of one task, with its interval."""
-    return estimate(np.asarray(values, np.float64)[:, None], mean, confidence)
+def mean_over_runs(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The mean over the runs of one task, with Student's interval from five runs on."""
+    runs = np.asarray(values, np.float64)
+    value, count = float(runs.mean()), len(runs)
+    if count < FEWEST_RUNS:
+        return Interval(value, math.nan, math.nan, tuple(map(float, runs)))
+    half = float(stdtrit(count - 1, (1 + confidence) / 2) * runs.std(ddof=1) / math.sqrt(count))
+    return Interval(value, value - half, value + half)
 
 
 def estimate(scores: ArrayLike, aggregate: Aggregate, confidence: float = 0.95) -> Interval:
@@ -95,7 +139,7 @@ def performance_profile(scores: ArrayLike, thresholds: ArrayLike, confidence: fl
         estimate(scores, lambda runs, least=least: np.mean(runs > least, axis=(-2, -1)), confidence)  # type: ignore[misc]
         for least in thresholds
     ]
-    return Profile(thresholds, *(np.array(column) for column in zip(*intervals)))
+    return Profile(thresholds, *(np.array(column) for column in zip(*(interval[:3] for interval in intervals))))
 
 
 def _matrix(scores: ArrayLike) -> Floats:

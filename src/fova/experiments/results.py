@@ -20,6 +20,7 @@ from fova.evaluation.metrics import (
     best_of_training,
     policy_distances,
     vote_shares,
+    with_final,
 )
 from fova.experiments.specifications import Entry, Measured, PlannedRun, Scale
 from fova.federation.clients import complete
@@ -236,9 +237,9 @@ def _short(value: Any) -> Any:
 
 
 def _run_from_json(run: dict[str, Any]) -> RunResult:
-    evaluations = [_evaluation_from_json(evaluation) for evaluation in run.pop("evaluations")]
-    final = run.pop("final")
-    return RunResult(**run, evaluations=evaluations, final=_evaluation_from_json(final) if final else None)
+    along, final = [_evaluation_from_json(evaluation) for evaluation in run.pop("evaluations")], run.pop("final")
+    final = _evaluation_from_json(final) if final else None
+    return RunResult(**run, evaluations=with_final(along, final), final=final)
 
 
 def _evaluation_from_json(content: Mapping[str, Any]) -> Evaluation:

@@ -25,7 +25,7 @@ from fova.data.paths import as_path
 from fova.data.transitions import Transitions, check, join
 from fova.errors import FovaError
 from fova.settings import Within, check_ranges
-from fova.spaces import Box, Space
+from fova.spaces import ActionSpace, Box, Discrete, Space
 from fova.tasks import datasets
 from fova.tasks.registry import Task
 
@@ -69,21 +69,28 @@ class Federation:
     later: tuple["Federation", ...] = ()  # the same clients with the data of each later stage, in order
 
     @staticmethod
-    def of(clients: Mapping[str, Transitions], task: Task | None = None, bounds: Bounds = None) -> "Federation":
+    def of(
+        clients: Mapping[str, Transitions],
+        task: Task | None = None,
+        bounds: Bounds = None,
+        action: ActionSpace | None = None,
+    ) -> "Federation":
         """A federation of data in memory. Every client's data is checked.
 
-        `bounds` are the lowest and highest action, each one number or one number per column. The default is the
-        task's bounds, or -1 and 1 without a task.
+        `action` is the action space. Without it, `bounds` are the lowest and highest action, each one number or one
+        number per column. The default is the task's action space, or -1 and 1 without a task.
         """
         if not clients:
             raise FovaError("A federation needs at least one client.")
         first = next(iter(clients.values()))
         observed, acted = (np.shape(values)[-1] for values in (first.observations, first.actions))
         space = task.space if task else Space.unit(observed, acted)
-        if bounds is not None:
-            space = Space(space.observation, Box.of(space.action.size, *bounds))
+        if action is not None:
+            space = Space(space.observation, action)
+        elif bounds is not None:
+            space = Space(space.observation, bounded(space.action, bounds))
         for name, data in clients.items():
-            check(data, name, *space.action.bounds, space.observation, space.action.size)
+            check(data, name, space.action, space.observation)
         return Federation(clients, space, task)
 
     @staticmethod
@@ -94,6 +101,7 @@ class Federation:
         bounds: Bounds = None,
         tell: Callable[[str], None] = lambda message: None,
         note: Callable[[str], None] = lambda message: None,
+        action: ActionSpace | None = None,
     ) -> "Federation":
         """Make or load the data of every client that the user described.
 
@@ -111,6 +119,8 @@ class Federation:
                 loaded[source] = read.transitions
                 for remark in read.notes:
                     note(f"{source}: {remark}")
+                if action is None and task is None and read.action_names is not None:
+                    action = Discrete(read.action_names)
                 if bounds is None and task is None and read.action_low is not None and read.action_high is not None:
                     bounds = (read.action_low, read.action_high)
             else:
@@ -130,7 +140,7 @@ class Federation:
             placed.append(replace(spec, size=size, offset=offset))
             pieces.setdefault(str(spec.name), []).append(data[offset : offset + size])
         clients = {name: join(held) if len(held) > 1 else held[0] for name, held in pieces.items()}
-        return replace(Federation.of(clients, task, bounds), specs=tuple(placed))
+        return replace(Federation.of(clients, task, bounds, action), specs=tuple(placed))
 
     @staticmethod
     def in_sequence(
@@ -198,6 +208,13 @@ class Federation:
             )
 
         return {name: frame(data, factors[name]) for name, data in self.clients.items()}
+
+
+def bounded(action: ActionSpace, bounds: tuple[ArrayLike, ArrayLike]) -> Box:
+    """The continuous action space with other bounds."""
+    if isinstance(action, Discrete):
+        raise FovaError("Action bounds are given, but actions are discrete. Leave action_low and action_high out.")
+    return Box.of(action.size, *bounds)
 
 
 def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:

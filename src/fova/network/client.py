@@ -30,6 +30,7 @@ from fova.network.messages import Refused
 from fova.network.plan import Plan, client_work
 from fova.run.checkpoint import discard_after, load_checkpoint, save_checkpoint
 from fova.settings import fill
+from fova.spaces import ActionSpace
 from fova.tasks import registry
 
 
@@ -50,11 +51,11 @@ class ClientConfig:
     offset: int | None = None
     """Row to start from."""
 
-    def load(self, bounds: tuple[Any, Any] | None = None) -> Federation:
+    def load(self, bounds: tuple[Any, Any] | None = None, action: ActionSpace | None = None) -> Federation:
         """A federation that holds only this client's data. The data is checked."""
         task = registry.get(self.task) if self.task else None
         spec = ClientSpec(self.data, self.size, self.offset, self.name)
-        return Federation.build([spec], task, bounds=bounds)
+        return Federation.build([spec], task, bounds=bounds, action=action)
 
     @staticmethod
     def of(node_config: dict[str, Any]) -> "ClientConfig":
@@ -77,7 +78,7 @@ class Client:
     @cached_property
     def federation(self) -> Federation:
         """The client's data. It must have the plan's dimensions and lie within its action bounds."""
-        own = self.config.load(self.plan.space.action.bounds)
+        own = self.config.load(action=self.plan.space.action)
         if own.space != self.plan.space:
             raise Refused(
                 f"The data of client {self.config.name!r} has {own.space.words()}, but the server trains on "

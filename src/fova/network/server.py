@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fova.data.normalise import Normaliser
 from fova.errors import FovaError
 from fova.federation import aggregation, rounds
+from fova.federation.clients import bounded
 from fova.federation.engine import RoundReport, State
 from fova.federation.statistics import (
     ClientStatistics,
@@ -42,7 +43,7 @@ from fova.run.directory import RunDirectory
 from fova.run.loop import Finished, Loop
 from fova.run.records import read_table
 from fova.settings import Within, check_ranges, fill
-from fova.spaces import Box, Space
+from fova.spaces import Space
 from fova.tasks import registry
 
 Pause = Callable[[float], None]
@@ -100,8 +101,8 @@ def make_plan(config: Config, network: ServerConfig, run_id: str) -> Plan:
             "--action."
         )
     if config.run.action_low:
-        box = Box.of(space.action.size, config.run.action_low, config.run.action_high)
-        space = Space(space.observation, box)
+        bounds = (config.run.action_low, config.run.action_high)
+        space = Space(space.observation, bounded(space.action, bounds))
     return Plan(run_id, config.algorithm_name, config.algorithm, config.run, space, network.min_clients)
 
 

@@ -66,9 +66,9 @@ def _environment_steps(run: "PlannedRun") -> float:
     from fova.tasks import registry
 
     config, clients = run.config.run, len(complete(run.config.clients))
-    evaluations = config.rounds // config.evaluate_every + 1 if config.evaluate_every else 0
+    evaluations = config.rounds // config.evaluate_every if config.evaluate_every else 0
     episodes = evaluations * config.episodes * (1 + (clients if config.evaluate_clients else 0))
-    episodes += config.final_episodes * (1 + clients)
+    episodes += config.final_episodes * (1 + (clients if config.final_clients else 0))
     return episodes * min(registry.get(str(run.config.task)).time_limit, MOST_STEPS_PLAYED)
 
 

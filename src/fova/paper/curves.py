@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fova.errors import FovaError
+from fova.evaluation.statistics import bands
 from fova.experiments.results import Results, RunResult
 from fova.reports import svg
 from fova.reports.markup import Markup, element
@@ -31,7 +32,7 @@ Style = tuple[str, Sequence[float]]  # colour and dashes
 
 
 def curves(results: Results) -> Markup:
-    """The mean normalised score (or return, without a score) during training, with intervals over seeds."""
+    """The mean normalised score (or return, without a score) during training, with bands over seeds."""
     styles = {variant: _style(i) for i, variant in enumerate(results.variants())}
     played = [run for run in results.runs if run.evaluations]
     if not played:
@@ -93,7 +94,6 @@ def _legend(results: Results, styles: Mapping[str, Style], width: float) -> tupl
     counts = {len(results.of(case=case, variant=v)) for case in results.cases() for v in results.variants()}
     seeds = sorted(counts - {0})
     how_many = " to ".join(str(n) for n in dict.fromkeys((seeds[0], seeds[-1])))
-    bands = "bands: 95 % bootstrap intervals" if seeds[-1] > 1 else "no intervals"
     parts, x, row = [], 8.0, 0
     for label, (colour, dashes) in styles.items():
         needed = SAMPLE + 14 + svg.CHARACTER * len(label) + 16
@@ -104,7 +104,7 @@ def _legend(results: Results, styles: Mapping[str, Style], width: float) -> tupl
         sample = element("path", d=f"M{x:.1f} {y:.1f}h{SAMPLE}", stroke_dasharray=stroke, class_=f"line {colour}")
         parts += [sample, element("text", label, x=x + SAMPLE + 8, y=y + 4.5)]
         x += needed
-    words = f"runs per line: {how_many}; {bands}; {results.scale}"
+    words = f"Runs per line: {how_many}. {bands(seeds)}. {results.scale}"
     for line in textwrap.wrap(words, int((width - 16) / svg.CHARACTER)):
         row += 1
         parts.append(element("text", line, x=8.0, y=row * LEGEND_ROW + 18.0))

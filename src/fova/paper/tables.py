@@ -1,6 +1,7 @@
 """Tables of an experiment's results, beside the numbers that the paper prints.
 
-Each of our numbers has an interval over seeds, and each table states its scale. Agreement with the paper is judged
+Each of our numbers has an interval over seeds, or the single seeds beside it where they are few, and each table
+states its scale. Agreement with the paper is judged
 by the order of the algorithms and not by the numbers, because data, simulator and scale differ from the paper's.
 """
 
@@ -19,17 +20,17 @@ from fova.errors import unknown
 from fova.evaluation import metrics
 from fova.evaluation.statistics import (
     Interval,
-    bootstrap_mean,
     estimate,
+    how_sure,
     interquartile_mean,
     mean,
+    mean_over_runs,
     median,
     probability_of_improvement,
 )
 from fova.experiments.results import Results, RunResult
 from fova.reports.sheet import Sheet
 
-INTERVALS = "in brackets 95 % bootstrap intervals over seeds"
 MISSING = "–"
 ORDER = "order as the paper's"
 
@@ -78,9 +79,9 @@ def returns(results: Results) -> Sheet:
         rows.append((case, *cells, _behaviour(results, case, in_scores), *agreement))
     columns = (results.axis or "", *variants, "the data", *(f"{ORDER} ({o})" for o in orders))
     unit = "normalised score" if in_scores else "return"
-    paper = "; in parentheses the paper's figure" if printed else ""
+    paper = "; after a slash the paper's figure" if printed else ""
     highest = " Bold: the highest mean." if bold else ""
-    caption = f"{results.scale}. The server's {unit} at the end, {INTERVALS}{paper}.{highest}"
+    caption = f"{results.scale}. The server's {unit} at the end, {_spread(results)}{paper}.{highest}"
     return Sheet(results.title, caption, columns, tuple(rows), frozenset(bold))
 
 
@@ -199,7 +200,7 @@ def server_and_clients(results: Results) -> Sheet:
     measures = {"server": _final(False), "server − mean client": at_the_end}
     if any(evaluation.clients for run in results.runs for evaluation in run.evaluations):
         measures["evaluations with the server ahead"] = along
-    return _measures(results, measures, f"{results.scale}. Returns at the end, {INTERVALS}.")
+    return _measures(results, measures, f"{results.scale}. Returns at the end, {_spread(results)}.")
 
 
 def every_client(results: Results) -> Sheet:
@@ -217,7 +218,7 @@ def every_client(results: Results) -> Sheet:
         return metrics.worst_client(_ended(run).clients)[1].mean_return
 
     measures = {"server": _final(False)} | {f"{kind} clients": of_kind(kind) for kind in kinds} | {"worst": worst}
-    return _measures(results, measures, f"{results.scale}. Returns at the end, {INTERVALS}.")
+    return _measures(results, measures, f"{results.scale}. Returns at the end, {_spread(results)}.")
 
 
 def continual(results: Results) -> Sheet:
@@ -236,7 +237,7 @@ def continual(results: Results) -> Sheet:
             paper = printed.get(runs[0].paper[0], {}).get(runs[0].paper[1], {}) if runs[0].paper else {}
             figures = []
             for name, measure in named.items():
-                found = bootstrap_mean([measure(a) for a in matrices])
+                found = mean_over_runs([measure(a) for a in matrices])
                 ours[name][variant] = found.value
                 if name in paper:
                     theirs[name][variant] = paper[name]
@@ -245,8 +246,8 @@ def continual(results: Results) -> Sheet:
         if printed:
             rows.append((f"{case}: {ORDER}", *(_same_order(theirs[name], ours[name]) for name in named)))
     caption = (
-        f"{results.scale}. Returns, {INTERVALS}; in parentheses the paper's figure. All data of a task comes from "
-        "one environment, so the performance on each dataset is the return there."
+        f"{results.scale}. Returns, {_spread(results)}; after a slash the paper's figure. All data of a task comes "
+        "from one environment, so the performance on each dataset is the return there."
     )
     return Sheet(results.title, caption, ("", "PER", "BWT"), tuple(rows))
 
@@ -274,7 +275,7 @@ def cost(results: Results) -> Sheet:
         for (name, measured), digits in zip(
             {"memory_mb": memory, "seconds_per_epoch": per_thousand}.items(), (1, 2)
         ):
-            found = bootstrap_mean(measured) if measured else None
+            found = mean_over_runs(measured) if measured else None
             if found is not None:
                 ours[name][variant] = found.value
             if name in paper:
@@ -285,8 +286,9 @@ def cost(results: Results) -> Sheet:
     if printed:
         rows.append((ORDER, *(_same_order(theirs[name], ours[name], min) for name in ours), ""))
     caption = (
-        f"{results.scale}. Means over tasks and seeds, {INTERVALS}. Ours: one core, the median round; the whole "
-        "process's memory. In parentheses the paper's: one GPU, its memory, seconds per epoch of unstated length."
+        f"{results.scale}. Means over tasks and seeds, {_spread(results)}. Ours: one core, the median round; the "
+        "whole process's memory. After a slash the paper's: one GPU, its memory, seconds per epoch of unstated "
+        "length."
     )
     columns = ("", "peak memory, MB", "s per 1,000 local steps", "MB each way, client and round")
     return Sheet(results.title, caption, columns, tuple(rows))
@@ -300,7 +302,7 @@ def distance(results: Results) -> Sheet:
         return lambda run: list(run.distances.values())[-1][client]
 
     measures = {client: of_client(client) for client in clients}
-    caption = f"{results.scale}. Total variation in [0, 1] over the last rounds, {INTERVALS}."
+    caption = f"{results.scale}. Total variation in [0, 1] over the last rounds, {_spread(results)}."
     return _measures(results, measures, caption, digits=3)
 
 
@@ -343,7 +345,7 @@ def _ended(run: RunResult) -> metrics.Evaluation:
 
 def _over_seeds(results: Results, case: str, variant: str, figure: Callable[[RunResult], float]) -> Interval | None:
     values = [value for run in results.of(case=case, variant=variant) if not math.isnan(value := figure(run))]
-    return bootstrap_mean(values) if values else None
+    return mean_over_runs(values) if values else None
 
 
 def _value(interval: Interval | None) -> float:
@@ -357,17 +359,17 @@ def _number(value: float, digits: int = 1) -> str:
 def _shown(interval: Interval | None, digits: int = 1) -> str:
     if interval is None:
         return MISSING
-    value = _number(interval.value, digits)
-    if math.isnan(interval.low):
-        return f"{value} (one run)"
-    return f"{value} [{_number(interval.low, digits)}, {_number(interval.high, digits)}]"
+    one_run = " (one run)" if len(interval.runs) == 1 else ""
+    return interval.text(lambda value: _number(value, digits)) + one_run
 
 
 def _with_paper(interval: Interval | None, figure: float | None, digits: int = 1) -> str:
-    return _shown(interval, digits) + ("" if figure is None else f" ({_number(figure, digits)})")
+    return _shown(interval, digits) + ("" if figure is None else f" / {_number(figure, digits)}")
+
+
+def _spread(results: Results) -> str:
+    return how_sure([len(results.of(case=case, variant=v)) for case in results.cases() for v in results.variants()])
 
 
 def _share(interval: Interval) -> str:
-    if math.isnan(interval.low):
-        return f"{interval.value:.2f} (one run)"
-    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+    return interval.text(lambda value: f"{value:.2f}") + ("" if interval.known else " (one run)")

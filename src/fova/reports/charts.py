@@ -9,6 +9,7 @@ from itertools import cycle
 
 import numpy as np
 
+from fova.evaluation.statistics import bands
 from fova.reports import svg
 from fova.reports.groups import Group
 from fova.reports.markup import Markup
@@ -92,11 +93,7 @@ def learning_curves(groups: Sequence[Group]) -> Chart | None:
             + [svg.Key(f"{lv.label}: {number(lv.value)}", lv.colour, dashes=lv.dashes) for lv in levels]
         ),
         "Mean return of the evaluation episodes along training. "
-        + (
-            "Bands: 95% bootstrap intervals over seeds."
-            if any(c.low for _, c in curves)
-            else "One seed, no interval."
-        ),
+        + f"{bands([len(group.records) for group, _ in curves])}.",
         _numbers([(line.label, curve) for line, (_, curve) in zip(lines, curves)]),
     )
 

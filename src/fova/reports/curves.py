@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fova.errors import FovaError, unknown
+from fova.evaluation.statistics import bands
 from fova.reports.groups import Group, comparable
 from fova.reports.palette import CLIENT, DATA, NAMES, SERIES, SERVER, VOTER_WORDS, VOTERS
 from fova.reports.series import (
@@ -182,7 +183,7 @@ def _title(groups: Sequence[Group]) -> str:
     """The task, and how many seeds stand behind the lines."""
     seeds = sorted({len(group.records) for group in groups})
     counted = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    words = "one seed" if seeds == [1] else f"{counted} seeds, bands: 95% intervals"
+    words = "one seed" if seeds == [1] else f"{counted} seeds. {bands(seeds)}"
     return f"{groups[0].task} ({words})"
 
 

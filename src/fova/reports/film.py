@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fova.errors import FovaError
-from fova.evaluation.rollouts import EVALUATION_SEED
+from fova.evaluation.rollouts import first_seed
 from fova.policy import Policy, load_policy
 from fova.tasks import registry
 from fova.tasks.registry import Task
@@ -87,7 +87,7 @@ def render(policy: Policy, task: Task, frames: int = FRAMES) -> Film:
     import mujoco
 
     env = task.make()
-    observation, _ = env.reset(seed=EVALUATION_SEED)
+    observation, _ = env.reset(seed=first_seed(policy.facts.get("seed", 0)))
     simulation: Any = env.unwrapped
     states, episode_return, running = [_state(simulation.data)], 0.0, True
     while running:

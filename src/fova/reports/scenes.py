@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
-from fova.evaluation.rollouts import play
+from fova.evaluation.rollouts import first_seed, play
 from fova.federation.clients import Federation
 from fova.policy import load_policy
 from fova.reports.film import NoRenderer, film, strip_figure
@@ -67,7 +67,8 @@ def episodes_of(data: Transitions) -> list[NDArray[np.float32]]:
 def _in_the_maze(group: Group, run: Record, task_name: str) -> Scene:
     """The best and the worst client's data beside what the server's policy does."""
     task = registry.get(task_name)
-    played = play({"server": load_policy(run.directory)}, task, EPISODES_DRAWN, keep_trajectories=EPISODES_DRAWN)
+    policies, seed = {"server": load_policy(run.directory)}, first_seed(run.seed)
+    played = play(policies, task, EPISODES_DRAWN, seed, keep_trajectories=EPISODES_DRAWN)
     caption = f"Seen from above, up to {EPISODES_DRAWN} episodes in each picture."
     try:
         panels = _data_panels(run, task)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fova.evaluation.metrics import Evaluation, mean_client
-from fova.evaluation.statistics import bootstrap_mean
+from fova.evaluation.statistics import mean_over_runs
 from fova.reports.groups import Group
 from fova.reports.palette import VOTERS
 from fova.run.records import Record
@@ -23,7 +23,10 @@ LATE = 5  # the "last rounds" of a run are its last fifth
 
 @dataclass(frozen=True)
 class Curve:
-    """A measure along training: its mean over seeds, with an interval where there are several seeds."""
+    """A measure along training: its mean over seeds, with a band where there are several seeds.
+
+    The band is the interval, or from the lowest to the highest seed where there are too few for one.
+    """
 
     label: str
     steps: list[float]
@@ -74,11 +77,11 @@ def mean_curve(label: str, per_seed: Sequence[Mapping[int, float]]) -> Curve | N
     steps = sorted(set.intersection(*(set(values) for values in per_seed)))
     if not steps:
         return None
-    intervals = [bootstrap_mean([values[step] for values in per_seed]) for step in steps]
+    intervals = [mean_over_runs([values[step] for values in per_seed]) for step in steps]
     mean = [interval.value for interval in intervals]
     if len(per_seed) < 2:
         return Curve(label, list(map(float, steps)), mean)
-    low, high = [interval.low for interval in intervals], [interval.high for interval in intervals]
+    low, high = (list(ends) for ends in zip(*(interval.ends for interval in intervals)))
     return Curve(label, list(map(float, steps)), mean, low, high)
 
 

@@ -4,7 +4,6 @@ Says only what the figures carry: one seed is called one seed, and the best of m
 in, sentences out; nothing is read or drawn here.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 
 from fova.data.fields import counted
 from fova.evaluation.metrics import best_of_training
-from fova.evaluation.statistics import bootstrap_mean
+from fova.evaluation.statistics import FEWEST_RUNS, how_sure, mean_over_runs
 from fova.federation.clients import complete
 from fova.reports.groups import Group
 from fova.reports.palette import VOTER_WORDS
@@ -35,11 +34,8 @@ def percent(share: float) -> str:
 
 
 def mean_with_interval(values: Sequence[float]) -> str:
-    """The mean over seeds, with its interval in brackets where there are several seeds."""
-    interval = bootstrap_mean(values)
-    if math.isnan(interval.low):
-        return number(interval.value)
-    return f"{number(interval.value)} [{number(interval.low)}, {number(interval.high)}]"
+    """The mean over seeds: with its interval in brackets, or with the single seeds where they are few."""
+    return mean_over_runs(values).text(number)
 
 
 # --- How it went ---
@@ -65,8 +61,11 @@ def comparison(groups: Sequence[Group]) -> list[str]:
     fewest = min(len(group.finals) for group in (first, second))
     if fewest < 2:
         return [sentence, "One seed cannot tell a better setting from a luckier one: take the order as a hint."]
-    if bootstrap_mean(first.finals).low <= bootstrap_mean(second.finals).high:
-        return [sentence, "Their intervals overlap, so the order of these two may be luck."]
+    what = "intervals" if fewest >= FEWEST_RUNS else "seeds"
+    if mean_over_runs(first.finals).ends[0] <= mean_over_runs(second.finals).ends[1]:
+        return [sentence, f"Their {what} overlap, so the order of these two may be luck."]
+    if fewest < FEWEST_RUNS:
+        return [sentence, f"Every seed of the first is above every seed of the second; {fewest} seeds are few."]
     return [sentence, f"Their intervals over {fewest} seeds do not overlap."]
 
 
@@ -227,7 +226,7 @@ def _how_sure(group: Group) -> str:
     if len(group.records) == 1:
         return f"This is one seed ({group.seeds[0]}). It cannot show how much of the result is luck."
     listed = f"{len(group.seeds)} seeds ({', '.join(map(str, group.seeds))})"
-    return f"Figures are means over {listed}; brackets and bands are 95% bootstrap intervals."
+    return f"Figures are means over {listed}; {how_sure([len(group.records)])}."
 
 
 # --- Who won the vote ---

@@ -8,7 +8,7 @@ from rich.table import Table
 from fova.data.fields import counted
 from fova.evaluation.metrics import server_minus_mean_client
 from fova.evaluation.rollouts import Rollouts
-from fova.evaluation.statistics import bootstrap_mean
+from fova.evaluation.statistics import how_sure, mean_over_runs
 from fova.experiments.results import Results
 from fova.run.records import read_record
 from fova.run.training import Result
@@ -73,8 +73,7 @@ def comparison_table(results: Results) -> Table:
     finals = {variant: [run.final for run in of if run.final is not None] for variant, of in runs.items()}
     scored = all(final.server.score is not None for each in finals.values() for final in each)
     behaviour = [run.behaviour_return() for run in results.runs]
-    several = any(len(each) > 1 for each in finals.values())
-    spread = "mean and 95 % bootstrap interval over seeds" if several else "one seed has no interval"
+    spread = how_sure([len(each) for each in finals.values()])
     table = Table(
         title=results.title,
         caption=(
@@ -86,12 +85,13 @@ def comparison_table(results: Results) -> Table:
     for column in ("normalised score" if scored else "return", "return", "server minus mean client"):
         table.add_column(column, justify="right")
     intervals = {
-        variant: bootstrap_mean([final.server.figure if scored else final.server.mean_return for final in each])
+        variant: mean_over_runs([final.server.figure if scored else final.server.mean_return for final in each])
         for variant, each in finals.items()
     }
     for variant in sorted(finals, key=lambda variant: -intervals[variant].value):
-        mean_return = bootstrap_mean([final.server.mean_return for final in finals[variant]])
-        ahead = bootstrap_mean([server_minus_mean_client(final) for final in finals[variant]])
+        mean_return = mean_over_runs([final.server.mean_return for final in finals[variant]])
+        ahead = mean_over_runs([server_minus_mean_client(final) for final in finals[variant]])
         federated = runs[variant][0].mode == "federated"
-        table.add_row(variant, str(intervals[variant]), str(mean_return), str(ahead) if federated else "")
+        cells = (intervals[variant].text(), mean_return.text(), ahead.text() if federated else "")
+        table.add_row(variant, *cells)
     return table

@@ -35,6 +35,7 @@ WITHOUT_EFFECT_ON_TRAINING = (
     "evaluate_clients",
     "evaluate_in_background",
     "final_episodes",
+    "final_clients",
     "checkpoint_seconds",
     "privacy_epsilon",
     "data_sequence",  # by paths; the data itself is compared
@@ -90,7 +91,9 @@ class RunConfig:
     evaluate_in_background: bool = False
     """Train on while these evaluations are played, with the same result. Pays where processors would be idle."""
     final_episodes: Annotated[int, Within(1, MOST_EPISODES)] = 20
-    """Episodes of the evaluation at the end, of the server's and every client's policy."""
+    """Episodes of the evaluation after the last round."""
+    final_clients: bool = True
+    """Play every client's own policy after the last round, too."""
     checkpoint_seconds: Annotated[float, Within(0, 1e9)] = 30.0
     """Save a checkpoint when so many seconds have passed since the last one; 0 saves after every round."""
     compress: Compression = "none"

@@ -17,7 +17,7 @@ import numpy as np
 from fova.data.normalise import Normaliser
 from fova.errors import FovaError
 from fova.evaluation.background import PendingLines
-from fova.evaluation.rollouts import Rollouts, merge, play
+from fova.evaluation.rollouts import Rollouts, first_seed, merge, play
 from fova.federation import rounds
 from fova.federation.engine import Engine, RoundReport, State
 from fova.federation.privacy import Privacy
@@ -242,12 +242,14 @@ class Loop:
     # --- Playing policies ---
 
     def _due(self, state: State) -> dict[str, Policy]:
-        """The policies that are to be played after this round; none if no evaluation is due."""
+        """The policies that are to be played after this round; none if no evaluation is due.
+
+        After the last round it is the final evaluation's turn (`finish`).
+        """
         run = self.config.run
-        if self.task is None or not run.evaluate_every:
+        if self.task is None or not run.evaluate_every or state.round == run.rounds:
             return {}
-        last = state.round == run.rounds or self.engine.data_changes_after(state.round)
-        if state.round % run.evaluate_every and not last:
+        if state.round % run.evaluate_every and not self.engine.data_changes_after(state.round):
             return {}
         policies = self._to_play(state, run.evaluate_clients)
         return {n: policy.copy() for n, policy in policies.items()} if run.evaluate_in_background else policies
@@ -268,19 +270,26 @@ class Loop:
 
     def _play(self, policies: dict[str, Policy], episodes: int) -> dict[str, Rollouts]:
         assert self.task is not None
-        played = play(policies, self.task, episodes)
+        played = play(policies, self.task, episodes, first_seed(self.config.run.seed))
         return played if self.together else {"server": merge(played, self.task), **played}
 
     def finish(self, state: State) -> Finished:
         """Play the policies of a trained run and write what makes it complete."""
-        played: dict[str, Rollouts] = {}
+        run, played = self.config.run, {}
         if self.task is not None:
-            played = self._play(self._to_play(state, clients=True), self.config.run.final_episodes)
+            played = self._play(self._to_play(state, run.final_clients), run.final_episodes)
         policy = self.server_policy(state) if self.together else None
         if policy is not None:  # again: a kill may have come between the last checkpoint and its policy
             policy.save(self.run.policy)
-        self.run.write_json("result.json", {name: rollouts.to_json() for name, rollouts in played.items()})
+        results = {name: rollouts.to_json() for name, rollouts in played.items()}
+        self._log_final(state, results)
+        self.run.write_json("result.json", results)
         return Finished(state, policy, played)
+
+    def _log_final(self, state: State, results: Mapping[str, Any]) -> None:
+        clients = {name: result for name, result in results.items() if name != "server"}
+        with EventLog(self.run.path / "tensorboard", after=state.round) as events:
+            events.write({"round": state.round, "server": results.get("server", {}), "client_play": clients})
 
     # --- Policies ---
 
@@ -297,7 +306,8 @@ class Loop:
     def _policy(self, actor: Any, **facts: Any) -> Policy:
         algorithm = Path(self.config.algorithm_name).stem
         normaliser = self.statistics.normaliser
-        return from_actor(actor, normaliser, self.engine.space, task=self.config.task, algorithm=algorithm, **facts)
+        facts |= {"task": self.config.task, "algorithm": algorithm, "seed": self.config.run.seed}
+        return from_actor(actor, normaliser, self.engine.space, **facts)
 
 
 def insist_on_a_policy(algorithm: Any, space: Space) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from fova.errors import FovaError
-from fova.evaluation.metrics import VOTES, Evaluation, Played
+from fova.evaluation.metrics import VOTES, Evaluation, Played, with_final
 from fova.federation.rounds import Traffic
 from fova.run.config import ConfigFile, RunConfig, read_toml
 from fova.run.directory import RunDirectory
@@ -110,12 +110,13 @@ class Record:
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
-        """The evaluations along training, in order."""
-        return [
+        """The evaluations along training, in order. The one after the last round is the final evaluation."""
+        along = [
             Evaluation(line.number, line.number * self.run.local_steps, line.server, line.client_play or {})
             for line in self.rounds
             if line.server is not None
         ]
+        return with_final(along, self.final)
 
     @property
     def behaviour_returns(self) -> dict[str, float]:

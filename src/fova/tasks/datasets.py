@@ -168,7 +168,7 @@ def _keep(episodes: list[Episode], task: Task, quality: str, seed: int) -> Kept:
     scratch = store() / f".{uuid.uuid4().hex}.unfinished"
     try:
         with _minari_writes_to(scratch):
-            written = minari_store.to_minari(episodes, dataset_id, *task.space.action.bounds, metadata)
+            written = minari_store.to_minari(episodes, dataset_id, task.space.action, metadata)
         final = store() / dataset_id
         _put(written, final, scratch / "replaced")
     finally:

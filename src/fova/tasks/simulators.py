@@ -37,8 +37,8 @@ class Simulators(Protocol):
     def start(self, place: int, seed: int) -> Floats:
         """Start a new episode in one place and return its first observation."""
 
-    def step(self, actions: NDArray[np.float32], playing: Sequence[int]) -> Stepped:
-        """Step the places in `playing`: [places, action] -> one row per place."""
+    def step(self, actions: NDArray[Any], playing: Sequence[int]) -> Stepped:
+        """Step the places in `playing`: [places, action] -> one row per place. Discrete actions are integers."""
 
     def close(self) -> None:
         """Release the environments' resources."""
@@ -56,13 +56,13 @@ class GymnasiumSimulators:
         self._seen[place] = self._environments[place].reset(seed=seed)[0]
         return np.asarray(self._seen[place], np.float64)
 
-    def step(self, actions: NDArray[np.float32], playing: Sequence[int]) -> Stepped:
+    def step(self, actions: NDArray[Any], playing: Sequence[int]) -> Stepped:
         rewards = np.zeros(self.places)
         terminated, truncated = np.zeros(self.places, bool), np.zeros(self.places, bool)
         for place in playing:
-            self._seen[place], rewards[place], terminated[place], truncated[place], _ = self._environments[
-                place
-            ].step(actions[place])
+            action = int(actions[place, 0]) if actions.dtype.kind == "i" else actions[place]
+            stepped = self._environments[place].step(action)
+            self._seen[place], rewards[place], terminated[place], truncated[place], _ = stepped
         return Stepped(np.stack(self._seen), rewards, terminated, truncated)
 
     def close(self) -> None:

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
 
 if TYPE_CHECKING:
     from fova.data.sources import Source
+    from fova.spaces import ActionSpace
     from fova.tasks.datasets import Kept
     from fova.tasks.registry import Task
 
@@ -38,15 +39,18 @@ def ensure(task: "Task", quality: str, size: int, seed: int, terminal: Terminal)
         return datasets.ensure(task, quality, size, seed, lambda rows: bar.update(line, completed=min(rows, size)))
 
 
-def check_actions(source: "Source", low: tuple[float, ...], high: tuple[float, ...]) -> tuple[Any, Any]:
-    """The bounds of the actions, after the data has been checked against them."""
+def check_actions(source: "Source", low: tuple[float, ...], high: tuple[float, ...]) -> "ActionSpace":
+    """The action space, after the data has been checked against it."""
     from fova.data.transitions import check
-    from fova.spaces import Box
+    from fova.spaces import Box, Discrete
 
     if bool(low) != bool(high):
         raise FovaError("Give --action-low and --action-high together.")
-    given = (low, high) if low else (source.action_low, source.action_high)
-    bounds = (-1.0, 1.0) if given[0] is None or given[1] is None else (given[0], given[1])
-    lowest, highest = Box.of(source.transitions.actions.shape[1], *bounds).bounds
-    check(source.transitions, source.name, lowest, highest)
-    return lowest, highest
+    if source.action_names and not low:
+        action: ActionSpace = Discrete(source.action_names)
+    else:
+        given = (low, high) if low else (source.action_low, source.action_high)
+        bounds = (-1.0, 1.0) if given[0] is None or given[1] is None else (given[0], given[1])
+        action = Box.of(source.transitions.actions.shape[1], *bounds)
+    check(source.transitions, source.name, action)
+    return action

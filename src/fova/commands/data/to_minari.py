@@ -36,9 +36,9 @@ def command(arguments: list[str]) -> None:
     from fova.data.minari_store import to_minari
 
     source = load(options.data, options.size, options.seed, options.download)
-    low, high = check_actions(source, options.action_low, options.action_high)
+    action = check_actions(source, options.action_low, options.action_high)
     metadata = {"description": f"Imported by fova from {Path(options.data).name} ({source.format})."}
-    folder = to_minari(source.transitions, options.to, low, high, metadata)
+    folder = to_minari(source.transitions, options.to, action, metadata)
     terminal = Terminal()
     for note in source.notes:
         terminal.write_line(f"note: {note}")

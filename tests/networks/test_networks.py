@@ -7,7 +7,9 @@ from scipy.special import ndtr
 
 from fova.networks import (
     LOG_STD_RANGE,
+    Categorical,
     Clipped,
+    DiscreteTwinCritic,
     GaussianActor,
     LayerNorm,
     Linear,
@@ -16,11 +18,13 @@ from fova.networks import (
     TwinCritic,
     distance,
     make_actor,
+    make_critic,
     normalised,
     pick,
     polyak,
+    taken,
 )
-from fova.spaces import Space
+from fova.spaces import Discrete, Space
 
 SPACE = Space.unit(3, 2)
 
@@ -246,3 +250,44 @@ def test_layer_norm_and_its_gradient_agree_with_what_autodiff_makes_of_the_defin
 
 def test_polyak_by_hand():
     assert polyak({"a": jnp.array(1.0)}, {"a": jnp.array(3.0)}, 0.25)["a"] == 1.5
+
+
+# --- Discrete actions ---
+
+DOSES = Space(3, Discrete(("none", "low", "high")))
+
+
+def test_a_categorical_distribution_by_hand():
+    policy = Categorical(jnp.log(jnp.array([[1.0, 2.0, 5.0], [4.0, 2.0, 2.0]])))
+    np.testing.assert_allclose(policy.probabilities(), [[0.125, 0.25, 0.625], [0.5, 0.25, 0.25]], rtol=1e-6)
+    np.testing.assert_allclose(policy.log_prob(jnp.array([[1.0], [0.0]])), np.log([0.25, 0.5]), rtol=1e-6)
+    np.testing.assert_array_equal(policy.mode(), [[2.0], [0.0]])
+    np.testing.assert_allclose(policy.entropy()[1], 0.5 * np.log(2) + 0.5 * np.log(4), rtol=1e-6)
+
+
+def test_samples_of_a_categorical_distribution_are_codes_with_its_probabilities():
+    policy = Categorical(jnp.broadcast_to(jnp.log(jnp.array([1.0, 2.0, 5.0])), (8000, 3)))
+    drawn = np.asarray(policy.sample(jax.random.key(0)))
+    assert drawn.shape == (8000, 1)
+    np.testing.assert_allclose(np.bincount(drawn[:, 0].astype(int)) / 8000, [0.125, 0.25, 0.625], atol=0.02)
+
+
+def test_the_distance_of_two_categorical_policies_is_their_total_variation():
+    one = Categorical(jnp.log(jnp.array([[1.0, 2.0, 5.0], [4.0, 2.0, 2.0]])))
+    other = Categorical(jnp.log(jnp.array([[5.0, 2.0, 1.0], [4.0, 2.0, 2.0]])))
+    assert distance(one, other) == pytest.approx(0.25)  # 1/2 (4/8 + 0 + 4/8) at the first state, 0 at the second
+    assert distance(one, one) == pytest.approx(0.0)
+
+
+def test_the_value_of_the_action_taken():
+    values = jnp.arange(12.0).reshape(2, 2, 3)
+    np.testing.assert_array_equal(taken(values, jnp.array([[2.0], [0.0]])), [[2.0, 3.0], [8.0, 9.0]])
+
+
+def test_a_discrete_critic_gives_the_q_of_every_action():
+    critic = make_critic(jax.random.key(0), DOSES, (8, 8))
+    assert isinstance(critic, DiscreteTwinCritic)
+    q = critic(jnp.ones((5, 3)))
+    assert q.shape == (2, 5, 3)
+    assert not np.allclose(q[0], q[1])
+    assert isinstance(make_critic(jax.random.key(0), SPACE, (8,)), TwinCritic)

@@ -1,0 +1,95 @@
+"""Actors: from states to distributions over actions."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fova.networks.distributions import Categorical, Clipped, Point, Squashed
+from fova.networks.layers import MLP, Initialisation, Products
+from fova.spaces import Discrete, Space
+
+ActorKind = Literal["clipped", "squashed", "deterministic"]
+LOG_STD_RANGE = (-5.0, 2.0)
+
+
+class GaussianActor(eqx.Module):
+    """State -> distribution over actions, `Squashed` or `Clipped`."""
+
+    net: MLP
+    kind: Literal["squashed", "clipped"] = eqx.field(static=True)
+
+    def __call__(self, observation: Float[Array, "batch observation"]) -> Squashed | Clipped:
+        return self.distribution(self.net(observation))
+
+    def forward(self, observation: Float[Array, "batch observation"]) -> "Forward":
+        """The distribution at each observation, kept so that a loss can use it again without a forward pass."""
+        return Forward(self, observation, self.net.products(observation))
+
+    def distribution(self, output: Float[Array, "batch parameters"]) -> Squashed | Clipped:
+        """The action distribution whose parameters are the network's output."""
+        mean, log_std = jnp.split(output, 2, axis=-1)
+        log_std = jnp.clip(log_std, *LOG_STD_RANGE)
+        return Squashed(mean, log_std) if self.kind == "squashed" else Clipped(jnp.tanh(mean), log_std)
+
+
+class Forward(eqx.Module):
+    """A finished forward pass of an actor."""
+
+    actor: GaussianActor
+    observation: Float[Array, "batch observation"]
+    products: Products
+
+    @property
+    def policy(self) -> Squashed | Clipped:
+        return self.actor.distribution(self.products[-1])
+
+    def for_actor(self, actor: GaussianActor) -> Squashed | Clipped:
+        """The same distribution with gradients for `actor`, which has the parameters of this forward pass."""
+        return actor.distribution(actor.net.reuse(self.observation, self.products))
+
+
+class DeterministicActor(eqx.Module):
+    """State -> one action."""
+
+    net: MLP
+
+    def __call__(self, observation: Float[Array, "batch observation"]) -> Point:
+        return Point(jnp.tanh(self.net(observation)))
+
+
+class CategoricalActor(eqx.Module):
+    """State -> distribution over the actions of a discrete space."""
+
+    net: MLP
+
+    def __call__(self, observation: Float[Array, "batch observation"]) -> Categorical:
+        return Categorical(self.net(observation))
+
+
+Actor = GaussianActor | DeterministicActor | CategoricalActor
+
+
+def make_actor(
+    key: PRNGKeyArray,
+    space: Space,
+    kind: ActorKind,
+    hidden: Sequence[int],
+    layer_norm: bool = False,
+    initialisation: Initialisation = "orthogonal",
+) -> Actor:
+    """An actor for the space: categorical if its actions are discrete, else of the given kind.
+
+    With orthogonal weights its first actions hardly depend on the state.
+    """
+
+    def net(outputs: int) -> MLP:
+        return MLP(key, space.observation, hidden, outputs, layer_norm, initialisation, last_gain=0.01)
+
+    if isinstance(space.action, Discrete):
+        return CategoricalActor(net(space.action.count))
+    if kind == "deterministic":
+        return DeterministicActor(net(space.action.size))
+    return GaussianActor(net(2 * space.action.size), kind)

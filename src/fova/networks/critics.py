@@ -1,0 +1,164 @@
+"""Twin critics: Q of continuous actions, or of every action of a discrete space."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from fova.networks.layers import MLP, Initialisation, Products
+from fova.spaces import Discrete, Space
+
+
+class TwinCritic(eqx.Module):
+    """Two critics stacked along the leading axis of one pytree, so that each layer is one batched product."""
+
+    net: MLP  # every leaf has a leading axis of 2
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        space: Space,
+        hidden: Sequence[int],
+        layer_norm: bool = True,
+        initialisation: Initialisation = "orthogonal",
+    ) -> None:
+        def one(member_key: PRNGKeyArray) -> MLP:
+            return MLP(member_key, space.observation + space.action.size, hidden, 1, layer_norm, initialisation)
+
+        self.net = jax.vmap(one)(jax.random.split(key, 2))
+
+    def __call__(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
+    ) -> Float[Array, "2 *stack batch"]:
+        """Q1 and Q2 of each action at its observation. A stack of candidates per state is scored in one call."""
+        return self.score(observation, action).q
+
+    def score(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
+    ) -> "Scored":
+        """Q1 and Q2 as in a call, kept so that losses can use them again without a forward pass."""
+        rows = state_action_rows(observation, action)
+        products = jax.vmap(lambda net: net.products(rows))(self.net)
+        shaped = [product.reshape(2, *action.shape[:-1], product.shape[-1]) for product in products]
+        return Scored(self, observation, action, shaped)
+
+    def paired(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "2 *stack batch action"]
+    ) -> Float[Array, "2 *stack batch"]:
+        """Q1 of the first critic's actions and Q2 of the second's."""
+
+        def score(net: MLP, action: Float[Array, "*stack batch action"]) -> Float[Array, "*stack batch"]:
+            return net(state_action_rows(observation, action))[..., 0].reshape(action.shape[:-1])
+
+        return jax.vmap(score)(self.net, action)
+
+    def reuse(
+        self,
+        observation: Float[Array, "batch observation"],
+        action: Float[Array, "2 *stack batch action"],
+        products: Products,
+    ) -> Float[Array, "2 *stack batch"]:
+        """`paired(observation, action)`, given the products of that forward pass."""
+
+        def score(
+            net: MLP, action: Float[Array, "*stack batch action"], products: Products
+        ) -> Float[Array, "*stack batch"]:
+            flat = [product.reshape(-1, product.shape[-1]) for product in products]
+            return net.reuse(state_action_rows(observation, action), flat)[..., 0].reshape(action.shape[:-1])
+
+        return jax.vmap(score)(self.net, action, products)
+
+
+class DiscreteTwinCritic(eqx.Module):
+    """Two critics with one output for each action of a discrete space, stacked like those of `TwinCritic`."""
+
+    net: MLP  # every leaf has a leading axis of 2
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        space: Space,
+        hidden: Sequence[int],
+        layer_norm: bool = True,
+        initialisation: Initialisation = "orthogonal",
+    ) -> None:
+        assert isinstance(space.action, Discrete)
+        count = space.action.count
+
+        def one(member_key: PRNGKeyArray) -> MLP:
+            return MLP(member_key, space.observation, hidden, count, layer_norm, initialisation)
+
+        self.net = jax.vmap(one)(jax.random.split(key, 2))
+
+    def __call__(self, observation: Float[Array, "batch observation"]) -> Float[Array, "2 batch count"]:
+        """Q1 and Q2 of every action at each observation."""
+        return jax.vmap(lambda net: net(observation))(self.net)
+
+
+class Scored(eqx.Module):
+    """Q of a stack of candidate actions: a finished forward pass of twin critics."""
+
+    critic: TwinCritic
+    observation: Float[Array, "batch observation"]
+    actions: Float[Array, "*stack batch action"]
+    products: Products  # [2, *stack, batch, width] each
+
+    @property
+    def q(self) -> Float[Array, "2 *stack batch"]:
+        return self.products[-1][..., 0]
+
+    def for_critic(
+        self, critic: TwinCritic, candidate: int, winner: Int[Array, "2 batch"]
+    ) -> tuple[Float[Array, "2 batch"], Float[Array, "2 batch"]]:
+        """Q of one candidate and Q of each critic's winner, with gradients for `critic`.
+
+        `critic` has the parameters of this forward pass. Candidates without a gradient cost nothing.
+        """
+        pair = [
+            jnp.stack([values[:, candidate], pick(values, winner)], axis=1)
+            for values in (jnp.broadcast_to(self.actions, (2, *self.actions.shape)), *self.products)
+        ]
+        q = critic.reuse(self.observation, pair[0], pair[1:])
+        return q[:, 0], q[:, 1]
+
+    def for_action(self, candidate: int, action: Float[Array, "batch action"]) -> Float[Array, "2 batch"]:
+        """Q of one candidate with gradients for `action`, which has the value of that candidate."""
+        both = jnp.broadcast_to(action, (2, *action.shape))
+        return self.critic.reuse(self.observation, both, [values[:, candidate] for values in self.products])
+
+
+def pick(
+    values: Float[Array, "2 candidates batch ..."], winner: Int[Array, "2 batch"]
+) -> Float[Array, "2 batch ..."]:
+    """For each critic and state, the value of the winning candidate."""
+    won = winner.reshape(*winner.shape, *[1] * (values.ndim - 3))
+    picked = values[:, 0]
+    for candidate in range(1, values.shape[1]):  # selections are faster than a gather
+        picked = jnp.where(won == candidate, values[:, candidate], picked)
+    return picked
+
+
+def state_action_rows(
+    observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
+) -> Float[Array, "rows inputs"]:
+    """One row for each action: its observation, then the action itself."""
+    states = jnp.broadcast_to(observation, (*action.shape[:-1], observation.shape[-1]))
+    rows = jnp.concatenate([states, action], axis=-1)
+    return rows.reshape(-1, rows.shape[-1])
+
+
+Critic = TwinCritic | DiscreteTwinCritic
+
+
+def make_critic(
+    key: PRNGKeyArray,
+    space: Space,
+    hidden: Sequence[int],
+    layer_norm: bool = True,
+    initialisation: Initialisation = "orthogonal",
+) -> Critic:
+    """Twin critics for the space: with one output for each action if actions are discrete."""
+    kind = DiscreteTwinCritic if isinstance(space.action, Discrete) else TwinCritic
+    return kind(key, space, hidden, layer_norm, initialisation)
