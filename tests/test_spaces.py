@@ -127,3 +127,26 @@ def test_an_action_space_of_another_kind_is_refused_by_name():
 def test_what_describes_no_space_is_refused(content):
     with pytest.raises(FovaError, match="does not describe a space"):
         Space.from_json(content)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(-3e38, 3e38), (-0.6e30, 0.6e30), (0.0, 1e-40), (0.0, 0.9e-30), ([0.0, -3e38], [1.0, 3e38])],
+)
+def test_bounds_whose_distance_single_precision_cannot_hold_are_refused(low, high):
+    """Their width would be infinite or 0 in single precision, and every action the same."""
+    with pytest.raises(FovaError, match=r"1e-30 to 1e\+30 apart"):
+        Box.of(2, low, high)
+
+
+def test_wide_and_narrow_bounds_keep_actions_apart():
+    for scale in (1e-30, 1.0, 0.5e30):
+        box = Box.of(1, 0.0, scale * 1.0001)
+        units = box.to_unit(np.array([[0.25], [0.75]], np.float32) * np.float32(scale))
+        np.testing.assert_allclose(units, [[-0.5], [0.5]], atol=1e-3)
+
+
+def test_a_bound_beyond_single_precision_is_one_error(recwarn):
+    with pytest.raises(FovaError, match="finite"):
+        Box.of(1, -1.0, 1e39)
+    assert not recwarn.list

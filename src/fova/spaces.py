@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fova.errors import FovaError
+from fova.settings import LARGEST, SMALLEST
 
 Floats = NDArray[np.float32]
 # A network has one output for each discrete action. A column with more values than this is hardly a choice.
@@ -30,7 +31,8 @@ class Box:
     @staticmethod
     def of(size: int, low: ArrayLike, high: ArrayLike) -> "Box":
         """A box of `size` columns; each bound is one number for all columns, or one number per column."""
-        bounds = {"action_low": np.asarray(low, np.float32), "action_high": np.asarray(high, np.float32)}
+        with np.errstate(over="ignore"):  # such a bound is refused below
+            bounds = {"action_low": np.asarray(low, np.float32), "action_high": np.asarray(high, np.float32)}
         for name, bound in bounds.items():
             if bound.shape not in ((), (1,), (size,)):
                 raise FovaError(
@@ -41,6 +43,12 @@ class Box:
             raise FovaError(f"Action bounds must be finite numbers, but are {lower} and {upper}.")
         if not (lower < upper).all():
             raise FovaError(f"action_low {lower} must be below action_high {upper} in every column.")
+        widths = upper.astype(np.float64) - lower
+        if not ((widths >= SMALLEST) & (widths <= LARGEST)).all():
+            raise FovaError(
+                f"Action bounds must be {SMALLEST:g} to {LARGEST:g} apart, because training computes in single "
+                f"precision, but are {lower} and {upper}. Give the actions in another unit."
+            )
         return Box(tuple(lower.tolist()), tuple(upper.tolist()))
 
     @property

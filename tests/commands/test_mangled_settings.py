@@ -1,5 +1,7 @@
 """Settings that no run can have, through the command line: one message, no traceback, no run directory."""
 
+import os
+
 import pytest
 
 from fova.run import config
@@ -93,6 +95,7 @@ def test_networks_are_measured_before_they_are_built(refused, monkeypatch):
         ("[run]\nreward_scale = -inf", "reward_scale is -inf"),
         ("[run]\naction_low = [nan]\naction_high = [1]", "action_low is (nan,)"),
         ("[run]\ncompress = {}", "compress of [run]"),
+        ("server = 3", "[server] must be tables"),
         ("[algorithm]\nname = 5", "name in [algorithm] is 5, but must be a text"),
         ('[algorithm]\nname = ["fova"]', "name in [algorithm] is ['fova'], but must be a text"),
         ('[algorithm]\nname = ""', "name in [algorithm] is empty"),
@@ -104,6 +107,11 @@ def test_networks_are_measured_before_they_are_built(refused, monkeypatch):
         ('task = ""', "task is empty"),
         ('[[client]]\ndata = ""', "is an empty name"),
         ('[[client]]\ndata = "ward.npz"\nname = ""', "has an empty name"),
+        ('[[client]]\ndata = "ward.npz"\nname = " \\t"', "has an empty name"),
+        ('[[client]]\ndata = "ward.npz"\nname = "server"', "the name of the global policy"),
+        ('[[client]]\ndata = "ward.npz"\nname = "\\u001b[31mred"', "no control characters"),
+        (f'[[client]]\ndata = "ward.npz"\nname = "{"x" * 301}"', "at most 300 characters"),
+        (CLIENT * 40, "has 54 transitions, but each of its clients needs at least 2"),
         ('[[client]]\ndata = "ward.npz"\noffset = -1', "offset is -1"),
     ],
 )
@@ -115,3 +123,15 @@ def test_a_file_that_cannot_be_meant(refused, tmp_path, text, words):
 def test_a_file_that_is_no_text(refused, tmp_path):
     (tmp_path / "c.toml").write_bytes("task = 'é'".encode("latin-1"))
     refused("c.toml cannot be read", "--config", "c.toml")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_file_that_would_never_end_is_not_opened(refused, tmp_path, make):
+    make(tmp_path / "c.toml")
+    refused("it is no regular file", "--config", "c.toml")
+
+
+def test_a_file_saved_by_a_windows_editor_is_read(refused, tmp_path):
+    """A byte order mark and lines that end in CR LF; the name of the task is then what is wrong."""
+    (tmp_path / "c.toml").write_bytes(b'\xef\xbb\xbftask = "maze"\r\n' + CLIENT.replace("\n", "\r\n").encode())
+    refused("There is no task called 'maze'", "--config", "c.toml")

@@ -10,7 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, MultiDiscrete
 from hand_made import (
     columns,
     parquet_columns,
@@ -362,6 +362,9 @@ BROKEN = {
     "an array twice": (npz_with("rewards.npy", array_bytes(np.ones(ROWS))), "rewards", "is there twice"),
     "an array twice, once without ending": (npz_with("rewards", array_bytes(np.ones(7))), "rewards", "there twice"),
     "header and content disagree": (npz_with_a_lying_header, "rewards", "declares 4,000,000,000,000 bytes, but"),
+    "two archives in one file": (
+        lambda tmp: written(tmp, "broken.npz", 2 * npz()(tmp).read_bytes()) / "broken.npz", "", "before its arrays"
+    ),
     # --- arrays of HDF5 that are elsewhere, or nowhere
     "an array that refers to itself": (
         hdf5_with("rewards", lambda store: refer_to_itself(store["/"], "rewards", ROWS)), "rewards", "virtual"
@@ -396,6 +399,7 @@ BROKEN = {
     "NaN next observation": (npz(**at("next_observations", (2, 0), np.nan)), "next_observations", "row 2"),
     "NaN action column": (parquet(action_1=np.full(ROWS, np.nan)), "action", "row 0 is NaN"),
     "too large for float32": (npz(**at("rewards", 6, 1e300)), "rewards", "row 6 is too large"),
+    "too large to subtract a mean": (npz(**at("observations", (4, 0), 3e38)), "observations", "row 4 is too large"),
     "terminal of one half": (npz(**at("terminals", 2, 0.5)), "terminals", "row 2 holds 0.5"),
     "NaN time-out": (hdf5(**at("timeouts", 4, np.nan)), "timeouts", "row 4 holds nan"),
     "step of one half": (npz(step=np.arange(ROWS) + 0.5), "step", "row 0 holds 0.5"),
@@ -463,8 +467,8 @@ BROKEN = {
     "minari's data without rewards": (minari_without("episode_2/rewards"), "episode 2", "rewards"),
     "minari with episodes nobody counted": (metadata(total_episodes=3), "total_episodes", "holds 4"),
     "minari without an episode": (minari_without("episode_1"), "total_episodes", "holds 3"),
-    "discrete actions": (
-        minari({"actions": np.zeros(3, int)}, action_space=Discrete(3)), "action_space", "Discrete(3)"
+    "actions of several codes": (
+        metadata(action_space=serialised(MultiDiscrete([3, 3]))), "action_space", "MultiDiscrete"
     ),
     "image observations": (
         metadata(observation_space=serialised(Box(0, 1, (2, 2)))), "observation_space", "vectors"
@@ -533,3 +537,30 @@ def test_too_large_for_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(np, "load", full)
     with pytest.raises(FovaError, match=r"broken\.npz: is too large for this machine's memory"):
         load(file)
+
+
+@pytest.mark.parametrize("name", ["terminals", "timeouts"])
+def test_endings_that_were_never_written_are_noted(name, tmp_path):
+    file = hdf5_with(name, lambda store: store.create_dataset(name, (ROWS,), "u1", chunks=(2,)))(tmp_path)
+    assert f"{name}: 4 pieces of the array never written, read as 0." in load(file).notes
+
+
+def test_episodes_that_are_there_twice_are_noted(tmp_path):
+    whole = write_folder(tmp_path / "logs")
+    (whole / "episode_1 copy.npz").write_bytes((whole / "episode_1.npz").read_bytes())
+    (whole / "episode_9.npz").symlink_to(whole / "episode_0.npz")
+    source = load(whole)
+    assert len(source.transitions) == ROWS + 2 + 3
+    assert source.notes == (
+        "episode_1.npz has the same content as episode_1 copy.npz, and both count.",
+        "episode_9.npz has the same content as episode_0.npz, and both count.",
+    )
+    for number in range(5):
+        (whole / f"more_{number}.npz").symlink_to(whole / "episode_0.npz")
+    notes = load(whole).notes
+    assert len(notes) == 4
+    assert notes[-1] == "So do 4 more files."
+
+
+def test_files_that_differ_are_not_noted(tmp_path):
+    assert load(write_folder(tmp_path / "logs")).notes == ()

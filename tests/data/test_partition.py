@@ -105,6 +105,14 @@ def test_federations_by_name():
     assert all(qualities_of(name) == qualities for name, qualities in NAMED.items())
 
 
+def test_a_name_stands_for_ten_thousand_clients_at_most():
+    assert qualities_of("10000-expert") == ("expert",) * 10_000
+    assert len(qualities_of("4000-expert-6000-random")) == 10_000
+    for name in ("10001-expert", "4000-expert-6001-random", "100000-expert", f"{'9' * 5000}-expert"):
+        with pytest.raises(FovaError, match="too many clients"):
+            qualities_of(name)
+
+
 @pytest.mark.parametrize(
     "name", ["", "expert", "2", "2-", "2-expert-", "0-expert", "expert-2", "2--expert", "2-Expert"]
 )

@@ -15,6 +15,7 @@ from fova.data.sources import load
 from fova.errors import FovaError
 from fova.federation.clients import ClientSpec, is_file, located
 from fova.run.config import Config
+from patience import PATIENCE
 
 WRITERS = {"npz": write_npz, "hdf5": write_hdf5, "parquet": write_parquet}
 NOT_UTF8 = "caf\udce9"  # how Python spells the Latin-1 name of a café
@@ -22,13 +23,13 @@ NOT_UTF8 = "caf\udce9"  # how Python spells the Latin-1 name of a café
 
 @pytest.fixture(autouse=True)
 def no_waiting():
-    """Opening a pipe waits for ever; a test that does ends after ten seconds."""
+    """Opening a pipe waits for ever; a test that does ends some time."""
 
     def stop(*_):
         raise AssertionError("waited for a file that is no file")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(10)
+    signal.alarm(int(PATIENCE))
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

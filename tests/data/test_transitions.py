@@ -170,6 +170,7 @@ def test_good_data_passes(data):
 
 COMPLAINTS = [
     ("rewards", 3, np.nan, r"rewards: row 3 is NaN or infinite \(1 such rows\)\. Remove"),
+    ("observations", (5, 1), -3e38, r"observations: row 5 is too large to train with in float32 \(beyond 1e\+30\)"),
     ("observations", (5, 1), np.inf, r"observations: row 5 is NaN or infinite"),
     ("next_observations", (slice(1, 3), 0), -np.inf, r"next_observations: row 1 is NaN .* \(2 such rows\)"),
     ("actions", (4, 0), np.nan, r"actions: row 4 is NaN or infinite"),

@@ -5,6 +5,7 @@ import pytest
 
 from fova.evaluation.background import PendingLines
 from fova.machine.interrupts import StopSignal, stop_signal
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def lines():
 def test_lines_wait_for_the_evaluation_before_them_and_stay_in_order(lines):
     played = threading.Event()
     lines.add(lambda: 0, plays=False)
-    lines.add(lambda: played.wait(timeout=20) and 1, plays=True)
+    lines.add(lambda: played.wait(timeout=PATIENCE) and 1, plays=True)
     lines.add(lambda: 2, plays=False)
     assert list(lines.ready()) == [0]
     assert list(lines.ready()) == []
@@ -66,7 +67,7 @@ def test_ctrl_c_twice_does_not_wait_for_the_evaluation():
     released = threading.Event()
     with stop_signal(lambda words: signal.raise_signal(signal.SIGINT)) as stop:
         lines = PendingLines(stop, background=True)
-        lines.add(lambda: released.wait(timeout=20), plays=True)
+        lines.add(lambda: released.wait(timeout=PATIENCE), plays=True)
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             list(lines.ready(wait=True))

@@ -130,3 +130,13 @@ def test_a_policy_of_another_task_is_refused_by_name():
     task = replace(TASK, space=Space.unit(3, 2))
     with pytest.raises(FovaError, match=r"policy 'a' has 1 observation column .*countdown has 3"):
         play({"a": constant(1.0)}, task, episodes=1)
+
+
+def test_a_task_reports_figures_of_its_own_over_all_episodes():
+    task = replace(TASK, measures=lambda episodes: {"largest": max(e.max() for e in episodes), "n": len(episodes)})
+    played = play({"one": constant(1.0), "two": constant(2.0)}, task, episodes=4)
+    assert played["one"].measures == {"largest": 4.0, "n": 4}  # the highest start
+    assert played["one"].trajectories == []
+    assert played["two"].to_json()["measures"] == {"largest": 4.0, "n": 4}
+    assert merge(played, task).measures == {"largest": 4.0, "n": 4.0}
+    assert "measures" not in play({"one": constant(1.0)}, TASK, episodes=2)["one"].to_json()

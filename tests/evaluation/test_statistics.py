@@ -155,11 +155,22 @@ def test_an_improvement_over_a_single_run_has_no_interval():
 
 
 def test_the_same_runs_have_the_same_interval_in_every_report():
-    """10,000 resamples of generator 0."""
-    values = np.array([1.0, 2.0, 4.0, 8.0])
-    drawn = values[np.random.default_rng(0).integers(0, 4, (10_000, 4, 1))][..., 0].mean(axis=1)
+    """10,000 resamples of generator 0, which draws the first algorithm's runs before the second's."""
+    values = np.sqrt([2.0, 3.0, 5.0, 7.0, 11.0, 13.0])  # sums of roots differ for nearly all resamples
+    rng = np.random.default_rng(0)
+    drawn, others = (values[rng.integers(0, 6, (10_000, 6, 1))][..., 0] for _ in range(2))
     found = estimate(values[:, None], mean)
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
+    expected = np.quantile(drawn.mean(axis=1), [0.025, 0.975])
+    assert (found.low, found.high) == pytest.approx(tuple(expected), rel=1e-12)
+    assert statistics.RESAMPLES == 10_000
+    share = ((drawn[:, :, None] > others[:, None]) + 0.5 * (drawn[:, :, None] == others[:, None])).mean(axis=(1, 2))
+    found = probability_of_improvement(values[:, None], values[:, None])
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(share, [0.025, 0.975])), rel=1e-12)
+
+
+def test_a_run_at_a_threshold_is_not_above_it():
+    profile = performance_profile([[1.0], [2.0], [2.0], [3.0]], [0.5, 1.0, 2.0, 3.0])
+    assert profile.share.tolist() == [1.0, 0.75, 0.25, 0.0]
 
 
 @pytest.mark.parametrize("scores", [[1.0, 2.0], np.zeros((0, 3)), np.zeros((3, 0)), np.zeros((1, 1, 1))])

@@ -22,6 +22,7 @@ from fova.experiments.specifications import Case, Entry, Scale, Variant, line_of
 from fova.paper.tables import tables
 from fova.progress import Failed, Finished, Note, Round, Started, Status
 from fova.run.directory import RunDirectory
+from patience import PATIENCE
 
 RUN = {"rounds": 60, "local_steps": 2, "evaluate_every": 0, "final_episodes": 1, "checkpoint_seconds": 0.0}
 SCALE = Scale("tiny", 2, RUN, {"hidden": (8,), "batch_size": 8})
@@ -33,7 +34,6 @@ ENTRY = Entry(
     {"tiny": SCALE},
 )
 FIRST, SECOND = ENTRY.runs(SCALE)
-LONGEST = 300.0  # seconds to wait for a process of ours, on a machine that may be busy
 
 
 # Asks for something that turns out to be impossible only when training starts.
@@ -66,7 +66,7 @@ run_entry(ENTRY, SCALE, Path({str(directory)!r}), 1, True, False, Console())
 def wait_until(condition):
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < LONGEST
+        assert time.monotonic() - began < PATIENCE
         time.sleep(0.02)
 
 
@@ -82,13 +82,14 @@ def test_killed_at_a_random_moment_it_loses_nothing_and_ends_with_the_same_table
     runner = start_runner(tmp_path)
     wait_until(lambda: rounds_logged(tmp_path, SECOND.name) >= moment)
     runner.send_signal(signal.SIGKILL)
-    runner.wait(LONGEST)
+    runner.wait(PATIENCE)
+    was_finished = (tmp_path / SECOND.name / "result.json").exists()  # on a busy machine we may come too late
     finished_at = (tmp_path / FIRST.name / "result.json").stat().st_mtime_ns
     again = start_runner(tmp_path)
-    printed, _ = again.communicate(timeout=LONGEST)
+    printed, _ = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0
     assert (tmp_path / FIRST.name / "result.json").stat().st_mtime_ns == finished_at  # not trained a second time
-    assert f"{SECOND.name}: going on where it stopped" in printed or not rounds_logged(tmp_path, SECOND.name)
+    assert was_finished or f"{SECOND.name}: going on where it stopped" in printed
     assert tables(Results.load(tmp_path / "results.json")) == tables(undisturbed[1])
     for run in (FIRST, SECOND):
         files = [d / run.name / "policy.safetensors" for d in (tmp_path, undisturbed[0])]

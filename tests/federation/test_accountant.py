@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from fova.errors import FovaError
-from fova.federation.accountant import divergence, epsilon, noise_for
+from fova.federation.accountant import ORDERS, divergence, epsilon, noise_for
 
 
 def by_binomials(order, noise, sampling):
@@ -111,6 +111,11 @@ def test_noise_for_a_budget_is_the_least_to_one_part_in_a_thousand(target):
     assert epsilon(noise, 1.0, 10, 1e-5) <= target < epsilon(0.999 * noise, 1.0, 10, 1e-5)
 
 
+def test_a_budget_may_be_spent_to_the_last():
+    assert noise_for(epsilon(0.2, 1.0, 10, 1e-5), 1.0, 10, 1e-5) == 0.2
+    assert noise_for(epsilon(0.4, 1.0, 10, 1e-5), 1.0, 10, 1e-5) == 0.4
+
+
 def test_a_budget_that_nobody_can_spend_takes_the_least_noise():
     assert 0.1 <= noise_for(1e9, 1.0, 1, 1e-5) <= 0.1002
 
@@ -121,6 +126,31 @@ def test_the_least_noise_is_a_tenth():
     assert epsilon(0.1, 1.0, 1, 1e-5) == pytest.approx(implied, rel=2e-3)
     with pytest.raises(FovaError, match=r"at least 0\.1"):
         epsilon(0.0999, 1.0, 1, 1e-5)
+
+
+def implied_of_everybody(order, noise, rounds, delta):
+    """The epsilon that one order implies where all clients are drawn: the divergence is a / (2 s^2) each round."""
+    return rounds * order / (2 * noise**2) + math.log1p(-1 / order) - math.log(order * delta) / (order - 1)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [1.01, 1 + 0.01 * 900 ** (1 / 59), 10.0, 11.0, 12.0, 63.0, 80.0, 96.0, 128.0, 192.0, 256.0, 512.0, 1024.0],
+)
+def test_the_best_of_these_orders_is_found(order):
+    delta, rounds = 1e-5, 10_000
+    # The noise for which this order is the best of all: there the derivative of `implied_of_everybody` is 0, which
+    # is rounds / (2 s^2) + log(a delta) / (a - 1)^2, because the derivatives of the two logarithms of a cancel.
+    noise = (order - 1) * math.sqrt(rounds / (-2 * math.log(order * delta)))
+    best = implied_of_everybody(order, noise, rounds, delta)
+    for near in (0.999, 1.001):
+        assert implied_of_everybody(1 + near * (order - 1), noise, rounds, delta) > best
+    assert epsilon(noise, 1.0, rounds, delta) == pytest.approx(best, rel=1e-12)
+
+
+def test_there_are_no_more_orders_than_these():
+    """Every order costs an integral: 60 up to 10, whole ones to 63, seven more."""
+    assert len(ORDERS) == 60 + 53 + 7
 
 
 @pytest.mark.parametrize(

@@ -102,3 +102,25 @@ def test_a_file_that_is_too_short_says_so(tmp_path):
     save_npz(tmp_path / "log.npz", make_transitions(0))
     with pytest.raises(FovaError, match="smaller size"):
         Federation.build([ClientSpec(str(tmp_path / "log.npz"), size=10_000)])
+
+
+def test_every_client_keeps_episodes_aside_and_small_ones_are_named():
+    notes = []
+    whole = Federation.of({"large": make_transitions(0, episodes=10), "small": make_transitions(1, episodes=1)})
+    federation = whole.holding_out(0.2, seed=0, note=notes.append)
+    assert set(federation.held_out) == {"large"}
+    assert len(federation.clients["large"]) + len(federation.held_out["large"]) == len(whole.clients["large"])
+    assert len(federation.clients["small"]) == len(whole.clients["small"])
+    assert notes == ["small has too few episodes to keep one aside: it trains on all of its data"]
+    assert whole.holding_out(0.0) is whole
+
+
+@pytest.mark.parametrize("name", ["server", "", " ", "two\nlines", "x" * 301])
+def test_a_name_that_files_could_not_tell_is_refused_in_memory_too(name):
+    with pytest.raises(FovaError, match="name"):
+        Federation.of({"east": make_transitions(0), name: make_transitions(1)})
+
+
+def test_names_may_be_in_any_language():
+    names = ["Süd", "東京", "क्षेत्र", "x" * 300]
+    assert list(Federation.of({name: make_transitions(0) for name in names}).clients) == names

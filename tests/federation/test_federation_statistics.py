@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fova.data.transitions import Episode, from_episodes
+from fova.errors import FovaError
 from fova.federation.statistics import (
     LEAST_LOG_WEIGHT,
     ClientStatistics,
@@ -79,6 +80,17 @@ def test_the_unit_of_reward_by_hand():
     assert client([-3.0] * 4).reward_unit(GAMMA) == pytest.approx(3.0)
     # mean 0, variance 4: (1 - gamma) times the standard deviation of the sum of gamma^t r_t
     assert client([2.0, -2.0]).reward_unit(GAMMA) == pytest.approx(0.01 * 2 / np.sqrt(1 - GAMMA**2))
+
+
+def test_a_unit_that_single_precision_cannot_hold_is_refused():
+    normaliser = common_normaliser([], 1)
+    for reward in (1e-40, 1e35):
+        with pytest.raises(FovaError, match=r"worth about 1e[-+]\d\d to .* between 1e-30 and 1e\+30"):
+            derive({"a": client([reward] * 4)}, normaliser, GAMMA, None)
+        assert derive({"a": client([reward] * 4)}, normaliser, GAMMA, 2.0).reward_unit == 2.0
+    for reward in (2e-30, 0.5e30):
+        unit = derive({"a": client([reward] * 4)}, normaliser, GAMMA, None).reward_unit
+        assert unit == pytest.approx(reward, rel=1e-6)
 
 
 def test_weights_by_hand():

@@ -3,11 +3,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from fova.machine.interrupts import Interrupted, explained, heeding_signals, stop_signal
+from patience import PATIENCE
 
 
 def press():
@@ -38,7 +38,7 @@ def test_the_user_is_answered_while_the_computation_goes_on():
 
     def work():
         press()
-        return answered.wait(timeout=20)
+        return answered.wait(timeout=PATIENCE)
 
     with stop_signal(tell) as stop:
         assert stop.compute(work), "the answer must come before the work ends"
@@ -51,9 +51,9 @@ def test_two_presses_do_not_wait_for_the_computation():
 
     def work():
         press()
-        answered.wait(timeout=20)
+        answered.wait(timeout=PATIENCE)
         press()
-        released.wait(timeout=20)
+        released.wait(timeout=PATIENCE)
 
     with stop_signal(lambda words: answered.set()) as stop, pytest.raises(KeyboardInterrupt):
         stop.compute(work)
@@ -67,12 +67,15 @@ needs_hangups = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this s
 
 @needs_hangups
 def test_a_closed_terminal_stops_after_the_round():
+    told = threading.Event()
+
     def tell(words):
+        told.set()
         raise OSError("the terminal is closed")
 
     def work():
         os.kill(os.getpid(), signal.SIGHUP)
-        time.sleep(1)
+        assert told.wait(timeout=PATIENCE)
         return 7
 
     with stop_signal(tell) as stop:
@@ -121,14 +124,14 @@ def test_being_stopped_is_explained():
 
 def test_the_program_ends_although_a_thread_computes():
     code = """
-import os, signal, threading, time
+import os, signal, threading
 from fova.machine.interrupts import leave, stop_signal
 answered = threading.Event()
 def work():
     os.kill(os.getpid(), signal.SIGINT)
     answered.wait()
     os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(100)
+    threading.Event().wait()
 with stop_signal(lambda words: answered.set()) as stop:
     try:
         stop.compute(work)
@@ -136,5 +139,5 @@ with stop_signal(lambda words: answered.set()) as stop:
         print("stopped")
         leave(130)
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "stopped\n", "")

@@ -10,12 +10,12 @@ from fova.errors import FovaError
 from fova.machine.locks import exclusive
 
 HOLD = """
-import sys, time
+import sys
 from pathlib import Path
 from fova.machine.locks import exclusive
 with exclusive(Path(sys.argv[1]), "taken"):
     print("held", flush=True)
-    time.sleep(100)
+    sys.stdin.read()
 """
 
 
@@ -38,7 +38,9 @@ def test_an_error_inside_releases_the_lock(tmp_path: Path):
 
 def test_a_killed_process_holds_no_lock(tmp_path: Path):
     path = tmp_path / ".lock"
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(FovaError, match="taken"), exclusive(path, "taken"):
@@ -46,6 +48,7 @@ def test_a_killed_process_holds_no_lock(tmp_path: Path):
     finally:
         holder.kill()
         holder.wait()
+        holder.stdin.close()
         holder.stdout.close()
     with exclusive(path, "taken"):
         pass

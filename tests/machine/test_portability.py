@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from patience import PATIENCE
+
 IMPORT_ALL = """
 import importlib, os, pkgutil, signal, sys, traceback, warnings
 
@@ -33,6 +35,6 @@ for module in pkgutil.walk_packages(fova.__path__, "fova."):
 
 
 def test_no_module_needs_unix_to_be_imported():
-    ended = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, timeout=1800)
+    ended = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == ""

@@ -19,6 +19,7 @@ from fova.policy import load_policy
 from fova.run.config import Config, RunConfig
 from fova.run.directory import RunDirectory
 from fova.run.simulated import SimulatedEngine
+from patience import PATIENCE
 from tiny import save_npz
 
 pytestmark = pytest.mark.slow
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.slow
 NAMES = ("east", "north", "south", "west")
 SETTINGS = {"hidden": (32,), "batch_size": 64, "actor_lr": 3e-3, "critic_lr": 3e-3, "alpha": 0.1, "lam": 0.01}
 ROUNDS, LOCAL_STEPS = 10, 100
-PATIENCE = 1800.0  # seconds; an idle machine needs a tenth of it
 
 
 def best_action_is_a_half(rng):

@@ -18,6 +18,7 @@ from fova.machine.interrupts import Interrupted
 from fova.network import client as flower_client
 from fova.network import server as flower_server
 from fova.network.messages import NUMBERS, WEIGHT
+from fova.network.plan import Plan
 from fova.network.server import FlowerEngine, ServerConfig, create_run
 from fova.policy import load_policy
 from fova.progress import Quiet
@@ -25,6 +26,7 @@ from fova.run import loop
 from fova.run.checkpoint import checkpoints
 from fova.run.config import Config, RunConfig
 from fova.run.simulated import SimulatedEngine
+from fova.spaces import Space
 from tiny import make_transitions, save_npz
 
 NAMES = ("east", "north", "south")
@@ -587,3 +589,16 @@ def test_a_node_that_is_no_fova_client_says_what_is_missing(tmp_path):
 def test_secret_keys_are_secret():
     keys = {json.dumps(jax.random.key_data(flower_client.secret_key()).tolist()) for _ in range(4)}
     assert len(keys) == 4
+
+
+def test_a_client_keeps_the_same_episodes_aside_as_a_simulation(tmp_path):
+    save_npz(tmp_path / "east.npz", make_transitions(0, episodes=10))
+    config = flower_client.ClientConfig("east", str(tmp_path / "east.npz"), str(tmp_path / "state"))
+    run = RunConfig(rounds=1, local_steps=2, hold_out=0.2, seed=3)
+    plan = Plan("0" * 32, "fed-bc", configure("fed-bc", hidden=(8,), batch_size=8), run, Space.unit(3, 2), 1)
+    client = flower_client.Client(config, plan)
+    simulated = config.load().holding_out(0.2, seed=3)
+    assert client.federation.clients["east"].digest() == simulated.clients["east"].digest()
+    assert client.federation.held_out["east"].digest() == simulated.held_out["east"].digest()
+    told = client.hello().array_records["statistics"]["rows"].numpy()
+    assert told == len(simulated.clients["east"])

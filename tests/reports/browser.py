@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE
+
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
 )  # fmt: skip
-SECONDS = 120.0  # to answer in; a browser on a busy machine takes its time
 
 
 def find_chromium() -> str | None:
@@ -86,7 +87,7 @@ class Tab:
             self.errors.append(values["entry"]["text"])
 
     def _next_message(self) -> dict[str, Any]:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))
             piece = os.read(self._read, 1 << 20) if ready else b""

@@ -1,4 +1,5 @@
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,3 +49,13 @@ def test_the_policy_of_pooled_data_has_no_data_of_its_own(directory):
 def test_one_episode_is_one():
     assert rollouts_table({"server": rollouts(2.0)}).title == "mean return of 1 episode"
     assert rollouts_table({"server": rollouts(2.0, 3.0)}).title == "mean return of 2 episodes"
+
+
+def test_the_figures_of_a_task_are_columns():
+    measured = {
+        name: replace(rollouts(1.0), measures={"time in range": share}) for name, share in (("a", 0.5), ("b", 0.25))
+    }
+    text = drawn(rollouts_table(measured))
+    assert "time in range" in text
+    assert "0.500" in rows_of(text)["a"]
+    assert "0.250" in rows_of(text)["b"]

@@ -15,6 +15,7 @@ from tiny import make_transitions, save_npz
 
 LOCOMOTION = ("ant", "halfcheetah", "hopper", "walker2d")
 ADROIT = ("door", "hammer", "pen", "relocate")
+GLUCOSE = ("glucose", "glucose-adolescent", "glucose-adult", "glucose-child")
 
 
 @pytest.fixture(autouse=True)
@@ -22,12 +23,12 @@ def own_registry(monkeypatch):
     monkeypatch.setattr(registry, "_TASKS", {})
 
 
-def test_every_task_of_the_paper_is_known():
+def test_every_built_in_task_is_known():
     mazes = [f"maze2d-{size}{reward}" for size in ("umaze", "medium", "large") for reward in ("", "-dense")]
-    assert registry.names() == sorted([*LOCOMOTION, *ADROIT, *mazes])
+    assert registry.names() == sorted([*LOCOMOTION, *ADROIT, *GLUCOSE, *mazes])
 
 
-@pytest.mark.parametrize("name", [*LOCOMOTION, *ADROIT, "maze2d-umaze"])
+@pytest.mark.parametrize("name", [*LOCOMOTION, *ADROIT, *GLUCOSE, "maze2d-umaze"])
 def test_facts_agree_with_the_environment(name):
     task = registry.get(name)
     environment = task.make()

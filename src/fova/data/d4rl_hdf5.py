@@ -65,14 +65,14 @@ def _array(store: h5py.File, name: str, file: Path) -> h5py.Dataset:
 def _notes_on_gaps(arrays: Mapping[str, h5py.Dataset], found: Mapping[str, str], file: Path) -> list[str]:
     """Refuse a measured column that was never written; return notes on columns with missing parts."""
     notes = []
-    for name in (found[field] for field in MEASURED if field in found):
+    for field, name in found.items():
         with decoding(file, name, REMEDY):
             missing, fill, is_empty = (
                 unwritten(arrays[name]),
                 arrays[name].fillvalue,
                 not arrays[name].id.get_storage_size(),
             )
-        if missing and is_empty:
+        if missing and is_empty and field in MEASURED:
             raise fault(file, name, "was declared but never written. Write the file again, to its end.")
         if missing:
             notes.append(f"{name}: {counted(missing, 'piece')} of the array never written, read as {fill}.")

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fova.data.transitions import TOLERANCE, Floats
+from fova.data.transitions import TOLERANCE, TOO_LARGE, Floats
 from fova.errors import FovaError
+from fova.settings import LARGEST
 
 # Deflate, the strongest compression that these formats commonly use, shrinks data at most about 1030 times. A file
 # that declares more than this is damaged or hostile, and reading it would exhaust the machine's memory.
@@ -222,10 +223,11 @@ def _numbers(values: Any, file: str | Path, field: str) -> NDArray[Any]:
 def _as_float32(array: NDArray[Any], file: str | Path, field: str) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         floats = array.astype(np.float32)
-    finite = np.isfinite(floats) if floats.ndim == 1 else np.isfinite(floats).all(axis=1)
+    held = np.abs(floats) <= LARGEST  # never true for NaN
+    finite = held if floats.ndim == 1 else held.all(axis=1)
     if not finite.all():
         rows = np.flatnonzero(~finite)
-        what = "too large for float32" if np.isfinite(array[rows[0]]).all() else "NaN or infinite"
+        what = TOO_LARGE if np.isfinite(array[rows[0]]).all() else "NaN or infinite"
         remedy = "Remove those episodes or repair the log."
         raise fault(file, field, f"row {rows[0]} is {what} ({counted(len(rows), 'such row')}). {remedy}")
     return floats

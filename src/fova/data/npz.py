@@ -33,7 +33,11 @@ def read_table(file: Path) -> Table:
         if not zipfile.is_zipfile(file):
             raise fault(file, "", f"is not an NPZ file (a zip archive of arrays). {REMEDY}")
         with zipfile.ZipFile(file) as archive:
-            refuse_bombs(file, "", sum(member.file_size for member in archive.infolist()), file.stat().st_size)
+            members = archive.infolist()
+        refuse_bombs(file, "", sum(member.file_size for member in members), file.stat().st_size)
+        if members and min(member.header_offset for member in members) > 0:
+            # Two archives in one file, as `cat` makes them: only the last one would be read.
+            raise fault(file, "", "holds other data before its arrays, which would be ignored. Keep one per file.")
         arrays = np.load(file, allow_pickle=False)
     with arrays:
         found = spelled(arrays.files, file)

@@ -177,7 +177,7 @@ def _even_shares(data: Transitions, order: Numbers, clients: int) -> list[Number
             f"{clients} clients cannot share {len(order)} episodes: each needs one at least. Ask for fewer clients."
         )
     middles = np.cumsum(data.episode_lengths()[order]) - data.episode_lengths()[order] / 2
-    owners = np.minimum((middles * clients / len(data)).astype(np.int64), clients - 1)
+    owners = (middles * clients / len(data)).astype(np.int64)
     # Long episodes can leave a client without any. Each cut must leave one episode for every client before and
     # after it.
     cuts = np.searchsorted(owners, np.arange(1, clients))

@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fova.errors import FovaError
+from fova.settings import LARGEST
 from fova.spaces import ActionSpace, Box, Discrete
 
 Floats = NDArray[np.float32]
 TOLERANCE = 1e-4  # how far an action may exceed its bound because of rounding
+TOO_LARGE = f"too large to train with in float32 (beyond {LARGEST:g})"
 
 
 @dataclass(frozen=True)
@@ -214,10 +216,11 @@ def _shape_problems(data: Transitions, observation_size: int | None, action_size
 def _value_problems(data: Transitions, action: ActionSpace) -> Iterable[str]:
     for field in fields(data):
         values = getattr(data, field.name)
-        rows = np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+        rows = np.flatnonzero(~(np.abs(values.reshape(len(values), -1)) <= LARGEST).all(axis=1))
         if len(rows):
+            what = TOO_LARGE if np.isfinite(values[rows[0]]).all() else "NaN or infinite"
             yield (
-                f"{field.name}: row {rows[0]} is NaN or infinite ({len(rows)} such rows). "
+                f"{field.name}: row {rows[0]} is {what} ({len(rows)} such rows). "
                 "Remove those episodes or repair the log."
             )
     yield from _code_problems(data, action) if isinstance(action, Discrete) else _bound_problems(data, action)

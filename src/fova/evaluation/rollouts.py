@@ -8,8 +8,8 @@ over runs then includes the luck of the starts.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,18 +35,20 @@ class Rollouts:
     lengths: NDArray[np.int64]
     score: float | None  # normalised score of the mean return, if the task has reference scores
     trajectories: list[NDArray[np.float32]]  # observations of the first episodes, if requested
+    measures: Mapping[str, float] = field(default_factory=dict)  # the task's own figures over all episodes
 
     @property
     def mean_return(self) -> float:
         return float(self.returns.mean())
 
-    def to_json(self) -> dict[str, float | None]:
-        return {
+    def to_json(self) -> dict[str, Any]:
+        figures: dict[str, Any] = {
             "return": self.mean_return,
             "return_std": float(self.returns.std()),
             "length": float(self.lengths.mean()),
             "score": self.score,
         }
+        return figures | ({"measures": dict(self.measures)} if self.measures else {})
 
 
 def first_seed(run_seed: int) -> int:
@@ -76,6 +78,7 @@ def play(
     returns, lengths = np.zeros(places), np.zeros(places, np.int64)
     observations = np.stack([simulators.start(place, seed + place % episodes) for place in range(places)])
     trails = {place: [observations[place].astype(np.float32)] for place in range(places)}
+    kept = episodes if task.measures is not None else keep_trajectories
     playing, ended = list(range(places)), np.zeros(places, bool)
     while playing:
         actions = players(observations.reshape(*shape, -1)).reshape(places, -1)
@@ -83,7 +86,7 @@ def play(
         returns[playing] += rewards[playing]
         lengths[playing] += 1
         for place in playing:
-            if place % episodes < keep_trajectories:
+            if place % episodes < kept:
                 trails[place].append(observations[place].astype(np.float32))
         ended |= terminated | truncated
         playing = [place for place in playing if not ended[place]]
@@ -96,6 +99,7 @@ def play(
             lengths.reshape(shape)[p],
             task.normalised_score(float(returns.reshape(shape)[p].mean())),
             [np.stack(trails[p * episodes + e]) for e in range(min(episodes, keep_trajectories))],
+            task.measures([np.stack(trails[p * episodes + e]) for e in range(episodes)]) if task.measures else {},
         )
         for p, name in enumerate(policies)
     }
@@ -124,4 +128,7 @@ def merge(played: Mapping[str, Rollouts], task: Task) -> Rollouts:
     """The episodes of several policies as one result. Its mean is the mean over the policies."""
     returns = np.concatenate([rollouts.returns for rollouts in played.values()])
     lengths = np.concatenate([rollouts.lengths for rollouts in played.values()])
-    return Rollouts(returns, lengths, task.normalised_score(float(returns.mean())), [])
+    # All policies play the same number of episodes, so the mean over policies is that over episodes.
+    names = next(iter(played.values())).measures
+    measures = {name: float(np.mean([rollouts.measures[name] for rollouts in played.values()])) for name in names}
+    return Rollouts(returns, lengths, task.normalised_score(float(returns.mean())), [], measures)

@@ -84,7 +84,7 @@ def median(scores: Floats) -> Floats:
 
 def interquartile_mean(scores: Floats) -> Floats:
     """The mean of the middle half of all runs of all tasks."""
-    ordered = np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
+    ordered = np.sort(scores.reshape(*scores.shape[:-2], -1))
     cut = ordered.shape[-1] // 4
     return np.mean(ordered[..., cut : ordered.shape[-1] - cut], axis=-1)
 

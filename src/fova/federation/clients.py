@@ -7,9 +7,10 @@ episode if the source has enough data.
 """
 
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -18,19 +19,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 from rich.table import Table
 
-from fova.data import partition, sources
+from fova.data import hold_out, partition, sources
 from fova.data.minari_store import looks_like_id
 from fova.data.normalise import Normaliser
 from fova.data.paths import as_path
 from fova.data.transitions import Transitions, check, join
 from fova.errors import FovaError
-from fova.settings import Within, check_ranges
+from fova.settings import Within, check_ranges, shown
 from fova.spaces import ActionSpace, Box, Discrete, Space
 from fova.tasks import datasets
 from fova.tasks.registry import Task
 
 DEFAULT_SIZE = 5000
 MOST_ROWS = 1_000_000_000
+LONGEST_NAME = 300  # characters; the name of a file has 255 at most
 Bounds = tuple[ArrayLike, ArrayLike] | None
 
 
@@ -52,10 +54,21 @@ class ClientSpec:
         check_ranges(self)
         if not self.data:
             raise FovaError("A client's data is an empty name. Name a quality of the task, or a file.")
-        if self.name == "":
-            raise FovaError(
-                f"The client with data {self.data!r} has an empty name. Leave the name out for the default."
-            )
+        if self.name is not None:
+            insist_on_name(self.name, f"The client with data {shown(self.data)}")
+
+
+def insist_on_name(name: str, whose: str) -> None:
+    """Refuse a name that the files of a run or a terminal could not show as this client's."""
+    if not name.strip():
+        raise FovaError(f"{whose} has an empty name. Leave the name out for the default.")
+    if name == "server":
+        raise FovaError(f"{whose} is called 'server', which is the name of the global policy. Take another name.")
+    if len(name) > LONGEST_NAME or any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise FovaError(
+            f"{whose} is called {shown(name)}, but a name has at most {LONGEST_NAME} characters and no control "
+            "characters."
+        )
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,8 @@ class Federation:
     task: Task | None = None
     specs: tuple[ClientSpec, ...] = ()
     later: tuple["Federation", ...] = ()  # the same clients with the data of each later stage, in order
+    # Episodes that were kept aside; none for a client with too little data.
+    held_out: Mapping[str, Transitions] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -90,6 +105,7 @@ class Federation:
         elif bounds is not None:
             space = Space(space.observation, bounded(space.action, bounds))
         for name, data in clients.items():
+            insist_on_name(name, "A client")
             check(data, name, space.action, space.observation)
         return Federation(clients, space, task)
 
@@ -126,6 +142,12 @@ class Federation:
             else:
                 loaded[source] = _make(source, [part for part in parts if part.data == source], task, seed, tell)
         even = {source: len(loaded[source]) // count for source, count in Counter(p.data for p in parts).items()}
+        for spec in parts:
+            if spec.size is None and even[spec.data] < 2:
+                raise FovaError(
+                    f"{spec.data} has {len(loaded[spec.data]):,} transitions, but each of its clients needs at "
+                    "least 2. Name it for fewer clients."
+                )
         pieces: dict[str, list[Transitions]] = {}
         placed: list[ClientSpec] = []
         for spec in parts:
@@ -173,15 +195,43 @@ class Federation:
         ]
         return replace(turns[0], later=tuple(turns[1:]))
 
+    def holding_out(
+        self, share: float, seed: int = 0, note: Callable[[str], None] = lambda message: None
+    ) -> "Federation":
+        """The federation with a share of every client's episodes kept aside in `held_out`.
+
+        The same seed keeps the same episodes aside. `note` receives remarks about clients with too little data.
+        """
+        if not share:
+            return self
+        parts = {name: hold_out.split(data, share, seed, name) for name, data in self.clients.items()}
+        for name, part in parts.items():
+            if part.held_out is None:
+                note(f"{name} has too few episodes to keep one aside: it trains on all of its data")
+        return replace(
+            self,
+            clients={name: part.training for name, part in parts.items()},
+            held_out={name: part.held_out for name, part in parts.items() if part.held_out is not None},
+            later=tuple(turn.holding_out(share, seed, note) for turn in self.later),
+        )
+
     def turns(self) -> tuple["Federation", ...]:
         """The federation at the start, and after each replacement of its data."""
         return (replace(self, later=()), *self.later)
 
     def whole_clients(self) -> Mapping[str, Transitions]:
         """All data of each client over the whole run."""
-        if not self.later:
-            return self.clients
-        return {name: join([turn.clients[name] for turn in self.turns()]) for name in self.clients}
+        return self._joined([turn.clients for turn in self.turns()])
+
+    def whole_held_out(self) -> Mapping[str, Transitions]:
+        """All episodes of each client that were kept aside over the whole run."""
+        return self._joined([turn.held_out for turn in self.turns()])
+
+    def _joined(self, turns: Sequence[Mapping[str, Transitions]]) -> Mapping[str, Transitions]:
+        if len(turns) == 1:
+            return turns[0]
+        every = {name: [turn[name] for turn in turns if name in turn] for name in self.clients}
+        return {name: join(pieces) for name, pieces in every.items() if pieces}
 
     def pooled(self) -> "Federation":
         """The federation with all data pooled in one client: a reference that a real federation cannot have."""

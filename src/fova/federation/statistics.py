@@ -19,6 +19,8 @@ import numpy as np
 
 from fova.data.normalise import Normaliser, Sums, client_sums, combine
 from fova.data.transitions import Transitions
+from fova.errors import FovaError
+from fova.settings import LARGEST, SMALLEST
 
 # A client counts e^(-SHARPNESS x) times as much as the best one, where x is how far it stays behind, as a share of
 # the distance between the best client and the lowest rewards of the federation.
@@ -114,11 +116,14 @@ def derive(
 ) -> Statistics:
     """The federation's constants. `unit` is the unit of reward where one is given; None derives it."""
     log_weights = weights_by_returns(clients, discount)
-    return Statistics(
-        normaliser=normaliser,
-        reward_unit=common_unit(clients, log_weights, discount) if unit is None else unit,
-        log_weights=log_weights,
-    )
+    if unit is None:
+        unit = common_unit(clients, log_weights, discount)
+        if not SMALLEST <= unit <= LARGEST:
+            raise FovaError(
+                f"One step is worth about {unit:.3g} to these clients, and training computes in single precision. "
+                f"Give the rewards in a unit between {SMALLEST:g} and {LARGEST:g}, or set --reward-scale."
+            )
+    return Statistics(normaliser=normaliser, reward_unit=unit, log_weights=log_weights)
 
 
 def weights_by_returns(clients: Mapping[str, ClientStatistics], discount: float) -> dict[str, float]:

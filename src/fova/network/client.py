@@ -77,14 +77,17 @@ class Client:
 
     @cached_property
     def federation(self) -> Federation:
-        """The client's data. It must have the plan's dimensions and lie within its action bounds."""
+        """The client's data without the episodes that the plan keeps aside.
+
+        It must have the plan's dimensions and lie within its action bounds.
+        """
         own = self.config.load(action=self.plan.space.action)
         if own.space != self.plan.space:
             raise Refused(
                 f"The data of client {self.config.name!r} has {own.space.words()}, but the server trains on "
                 f"{self.plan.space.words()}."
             )
-        return own
+        return own.holding_out(self.plan.run.hold_out, self.plan.run.seed, self.journal.note)
 
     # --- The server's two requests ---
 

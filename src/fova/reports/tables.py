@@ -50,6 +50,9 @@ def rollouts_table(
     table.add_column("policy")
     for column in ("return", "spread", "length", "normalised score"):
         table.add_column(column, justify="right")
+    measured = list(next(iter(played.values())).measures)
+    for column in measured:
+        table.add_column(column, justify="right")
     if behaviour:
         table.add_column("return of its data", justify="right")
     for name, rollouts in played.items():
@@ -59,6 +62,7 @@ def rollouts_table(
             f"{rollouts.returns.std():.1f}",
             f"{rollouts.lengths.mean():.0f}",
             score,
+            *(f"{rollouts.measures[measure]:.3f}" for measure in measured),
         ]
         if behaviour:
             known = behaviour.get(name)  # a policy of pooled data has no data of its own

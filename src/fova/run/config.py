@@ -82,6 +82,8 @@ class RunConfig:
     data_sequence: tuple[str, ...] = ()
     """Data that all clients go through in turn, each for an equal share of the rounds, in place of what they name:
     random expert medium. Observation statistics are those of the whole sequence."""
+    hold_out: Annotated[float, Within(0, 0.5)] = 0.0
+    """Share of every client's episodes that is kept aside and never trained on, for `fova judge`; 0.1 is usual."""
     evaluate_every: Annotated[int, Within(0, MOST_ROUNDS)] = 10
     """Play the server's policy every so many rounds; 0 never. Needs a task."""
     episodes: Annotated[int, Within(1, MOST_EPISODES)] = 5
@@ -268,8 +270,10 @@ class ConfigFile:
 
 def read_toml(path: Path) -> ConfigFile:
     """Read a configuration file; a word in it that means nothing is an error, not ignored."""
+    if path.exists() and not (path.is_file() or path.is_dir()):  # reading a pipe or a device might never end
+        raise FovaError(f"The configuration {path} cannot be read: it is no regular file. Save it to a file first.")
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError as error:
         raise FovaError(f"The configuration {path} cannot be read: its brackets are nested too deep.") from error
     except (OSError, ValueError) as error:  # also a whole number of too many digits
@@ -282,8 +286,9 @@ def read_toml(path: Path) -> ConfigFile:
         raise FovaError(f"{path}: task is {shown(task)}, but must be a text: the name of a task.")
     run, settings = tables.get("run", {}), tables.get("algorithm", {})
     clients = tables.get("client", [])
-    if not (isinstance(settings, dict) and isinstance(clients, list)):
-        raise FovaError(f"{path}: [algorithm] must be a table, and each client a [[client]] table.")
+    server = tables.get("server", {})
+    if not (isinstance(settings, dict) and isinstance(server, dict) and isinstance(clients, list)):
+        raise FovaError(f"{path}: [algorithm] and [server] must be tables, and each client a [[client]] table.")
     folder = path.parent
     sequence = fill(RunConfig, run, f"of [run] in {path}").data_sequence
     algorithm, preset = (_text(settings.pop(name, None), name, path) for name in ("name", "preset"))
@@ -296,7 +301,7 @@ def read_toml(path: Path) -> ConfigFile:
         preset=preset,
         settings=settings,
         run=run | ({"data_sequence": [located(data, folder) for data in sequence]} if sequence else {}),
-        server=tables.get("server", {}),
+        server=server,
     )
 
 

@@ -56,6 +56,7 @@ class ClientFacts:
     episodes: int | None = None
     behaviour_return: float | None = None
     digest: str | None = None
+    held_out: "ClientFacts | None" = None  # the episodes that were kept aside
     # Over a network, clients may come late, fail or be gone.
     counted: int | None = None  # rounds
     rejected: int | None = None  # rounds
@@ -271,6 +272,7 @@ def _facts(client: "Table") -> ClientFacts:
         episodes=known("episodes", client.whole),
         behaviour_return=known("behaviour_return", client.number),
         digest=known("digest", client.text),
+        held_out=_facts(client.table("held_out")) if "held_out" in client.content else None,
     )
 
 

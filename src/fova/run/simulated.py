@@ -106,7 +106,11 @@ class SimulatedEngine:
         return self._turn_of(rounds) > self._turn_of(rounds - 1)
 
     def clients(self) -> dict[str, dict[str, Any]]:
-        return {name: describe(data) for name, data in self.federation.whole_clients().items()}
+        held_out = self.federation.whole_held_out()
+        return {
+            name: describe(data) | ({"held_out": describe(held_out[name])} if name in held_out else {})
+            for name, data in self.federation.whole_clients().items()
+        }
 
     def local_learners(self, state: State) -> dict[str, Any]:
         def learner_of(client: int) -> Any:

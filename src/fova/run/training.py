@@ -84,7 +84,7 @@ def start(
     run.insist_on_new()
     try:
         with explained(lambda: "Stopped before training began; no run was started. Finished data is kept."):
-            loop = _loop(config, run, federation or build_federation(config, progress), progress)
+            loop = _loop(config, run, trained_on(config, federation, progress), progress)
         run.create(config)
         return _go(loop)
     finally:
@@ -122,6 +122,18 @@ def build_federation(config: Config, progress: Progress | None = None) -> Federa
     return Federation.build(config.clients, task, config.run.seed, bounds, *display)
 
 
+def trained_on(
+    config: Config, federation: Federation | None = None, progress: Progress | None = None
+) -> Federation:
+    """The clients' data as a run of this configuration uses it, with the episodes that it keeps aside.
+
+    `federation` holds the data of a run on arrays in memory. Otherwise the data is made or loaded.
+    """
+    progress = progress or Quiet()
+    federation = federation or build_federation(config, progress)
+    return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
+
+
 def first_policy(config: Config, federation: Federation) -> Policy:
     """The server's policy that a run of this configuration starts from, before any training."""
     loop = _loop(config, RunDirectory(Path()), federation, Quiet())
@@ -147,7 +159,7 @@ def _loop(config: Config, run: RunDirectory, federation: Federation, progress: P
 def _reopened(directory: str | Path, federation: Federation | None, progress: Progress) -> Loop:
     run = RunDirectory.open(Path(directory))
     config = load_config(run.path / "config.toml")
-    federation = federation or build_federation(config, progress)
+    federation = trained_on(config, federation, progress)
     insist_on_same_data(run, federation)
     return _loop(config, run, federation, progress)
 
@@ -183,8 +195,10 @@ def insist_on_same_data(run: RunDirectory, federation: Federation) -> None:
             f"{run.path} was trained on the clients {', '.join(before)}, but now they are {', '.join(held)}. Bring "
             f"them back, or {anew}"
         )
-    for name, data in held.items():
-        was, now = before[name], describe(data)
+    pairs = [(name, before[name], describe(data)) for name, data in held.items()]
+    aside = federation.whole_held_out()
+    pairs += [(name, was, describe(aside[name])) for name in aside if (was := before[name].held_out) is not None]
+    for name, was, now in pairs:
         if was.digest not in (None, now["digest"]):  # older runs have none
             same = was.rows in (None, now["rows"])
             how = "other values" if same else f"{was.rows:,} rows then, {now['rows']:,} now"

@@ -9,9 +9,12 @@ Importing this module imports no simulator and no JAX. The built-in tasks are lo
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fova.data.transitions import Episode
 from fova.errors import unknown
@@ -28,6 +31,8 @@ Generator = Callable[[str, int, int], Iterator[Episode]]
 # (quality, rows, seed) -> the same episodes from number 0 on. A generator that simulates many episodes at once
 # wastes fewer of them if it knows how many rows are needed.
 RowsGenerator = Callable[[str, int, int], Iterator[Episode]]
+# observations of episodes, [steps + 1, observation] each -> figures beside the return, by name
+Measures = Callable[[Sequence[NDArray[np.floating]]], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Task:
     # quality -> everything that determines its data, as plain values. Generated data is stored only if the task has
     # a recipe, and generated again when the recipe changes.
     recipe: Callable[[str], Mapping[str, Any]] | None = None
+    measures: Measures | None = None  # what else is reported of a policy that is played
     # The fields below only improve the speed.
     generate_rows: RowsGenerator | None = None
     simulators: "Callable[[int], Simulators] | None" = None  # number of environments -> simulators
@@ -99,6 +105,6 @@ def _register_builtin() -> None:
 
 @functools.cache
 def _builtin() -> tuple[Task, ...]:
-    from fova.tasks import adroit, locomotion, maze2d  # here, because they import this module
+    from fova.tasks import adroit, glucose, locomotion, maze2d  # here, because they import this module
 
-    return (*locomotion.tasks(), *maze2d.tasks(), *adroit.tasks())
+    return (*locomotion.tasks(), *maze2d.tasks(), *adroit.tasks(), *glucose.tasks())
