@@ -175,7 +175,7 @@ def tiny_task(seed, noise, rows=400):
     a = np.clip(best_action(s) + noise * rng.normal(size=(rows, 2)), -1.0, 1.0).astype(np.float32)
     r = -np.square(a - best_action(s)).sum(axis=1)
     zeros, ones = np.zeros(rows, np.float32), np.ones(rows, np.float32)
-    return packed(Batch(s, a, r, s, a, terminals=ones, has_next_action=zeros))
+    return packed(Batch(s, a, r, s, a, terminals=ones, has_next_action=zeros, next_returns=zeros))
 
 
 def train(algorithm, data, rounds, local_steps):

@@ -24,7 +24,7 @@ from fova.algorithms.fova import (
 )
 from fova.networks import polyak
 from fova.spaces import Space
-from tiny import make_transitions
+from tiny import batch_of, make_transitions
 
 SPACE = Space.unit(3, 2)
 TINY = {"hidden": (8, 8), "batch_size": 16}
@@ -146,8 +146,7 @@ def different_networks(algorithm: Fova, seed: int) -> tuple[Learner, Broadcast]:
 
 def mixed_batch(seed: int) -> Batch:
     """Random rows in which some have no next action and some are terminal."""
-    data = make_transitions(seed, episodes=6, steps=1)
-    batch = Batch(*(jnp.asarray(getattr(data, field)) for field in Batch._fields))
+    batch = Batch(*map(jnp.asarray, batch_of(make_transitions(seed, episodes=6, steps=1))))
     assert 0 < batch.terminals.sum() < len(batch.rewards)
     assert 0 < batch.has_next_action.sum() < len(batch.rewards)
     return batch

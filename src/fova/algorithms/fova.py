@@ -199,11 +199,6 @@ class Fova(ActorCritic):
     server_weights: Literal["plain", "returns"] = "plain"
     """Weights of the clients at the server: equal, as printed (or as value_weight says), or by the returns that
     their data shows. Every client keeps a minimum weight."""
-    returns: Literal["none", "floor"] = "none"
-    """What the returns in the data add to the critics: nothing, or a floor (the data's action is worth at least the
-    discounted return that follows it)."""
-    beta_unit: Literal["reward", "spread"] = "reward"
-    """Unit of beta: that of the critics, or the spread of the advantages in a minibatch."""
     vote: bool = True
     """Hold the vote. Without it (ablation) the action of the client's policy wins everywhere."""
     awr: bool = True
@@ -274,10 +269,7 @@ class Fova(ActorCritic):
         entrants = slice(None) if self.vote else slice(LOCAL, LOCAL + 1)
         next_q = learner.target_critic(next_s, there.actions[entrants])
         next_vote = vote(next_q, self.ballot(batch.has_next_action)[entrants], self.vote_order)
-        next_value = next_vote.value
-        if self.returns == "floor":
-            next_value = jnp.maximum(next_value, batch.next_returns)
-        y = self.target(batch, next_value)
+        y = self.target(batch, next_vote.value)
 
         # --- Actions of the conservative term ---
         winner = vote(scored.q, self.ballot(jnp.ones_like(y)), self.vote_order).winner
@@ -316,12 +308,8 @@ class Fova(ActorCritic):
 
         # --- Weights: the vote at s is the value V(s) ---
         q = scored.q if self.advantage_from == "current" else learner.target_critic(s, here.actions)
-        if self.returns == "floor":
-            q = q.at[:, BEHAVIOUR].set(jnp.maximum(q[:, BEHAVIOUR], self.target(batch, batch.next_returns)))
         v = vote(q, self.ballot(jnp.ones_like(batch.rewards)), self.vote_order)
         q_weighed = q[:, GLOBAL if self.weigh == "global" else BEHAVIOUR].min(axis=0)
-        if self.beta_unit == "spread":
-            beta = beta * jnp.std(q_weighed - v.value)
         w = awr_weight(q_weighed, v.value, beta) if self.awr else jnp.ones_like(q_weighed)
         imitated = a if self.imitate == "data" else voted(here.actions, v.winner[:1])[0]
 

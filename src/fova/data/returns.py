@@ -1,7 +1,5 @@
 """The discounted return that a client's data shows from each row on. NumPy only."""
 
-import math
-
 import numpy as np
 
 from fova.data.transitions import Floats, Transitions
@@ -16,7 +14,7 @@ def next_returns(data: Transitions, discount: float) -> Floats:
     rewards, terminals = data.rewards.astype(np.float64), data.terminals > 0
     ends = np.flatnonzero(data.episode_ends)
     starts = np.append(0, ends[:-1] + 1)
-    horizon = math.ceil(1.0 / (1.0 - discount))
+    horizon = round(1.0 / (1.0 - discount))
     paid = np.append(0.0, np.cumsum(rewards))
     first = np.maximum(starts, ends + 1 - horizon)
     pace = (paid[ends + 1] - paid[first]) / (ends + 1 - first)
