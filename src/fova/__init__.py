@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING, Any
 from fova.version import __version__
 
 if TYPE_CHECKING:
+    from fova.deploy.export import export_onnx as export_onnx
+    from fova.deploy.service import serve as serve
     from fova.errors import FovaError as FovaError
     from fova.federation.clients import ClientSpec as ClientSpec
     from fova.federation.clients import Federation as Federation
     from fova.policy import Policy as Policy
     from fova.policy import load_policy as load_policy
-    from fova.run.training import Result as Result
+    from fova.run.callbacks import RoundSummary as RoundSummary
+    from fova.run.callbacks import StopTraining as StopTraining
+    from fova.run.result import Result as Result
     from fova.run.training import resume as resume
     from fova.run.training import train as train
 
@@ -30,9 +34,13 @@ _HOMES = {
     "Federation": "fova.federation.clients",
     "FovaError": "fova.errors",
     "Policy": "fova.policy",
-    "Result": "fova.run.training",
+    "Result": "fova.run.result",
+    "RoundSummary": "fova.run.callbacks",
+    "StopTraining": "fova.run.callbacks",
+    "export_onnx": "fova.deploy.export",
     "load_policy": "fova.policy",
     "resume": "fova.run.training",
+    "serve": "fova.deploy.service",
     "train": "fova.run.training",
 }
 __all__ = ["__version__", *_HOMES]

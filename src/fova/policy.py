@@ -33,6 +33,7 @@ NORMALISER = ("observation_mean", "observation_std")
 LOG_STD_RANGE = (-5.0, 2.0)
 # The largest normalised observation. Single precision overflows inside the network when values are much larger.
 LARGEST_INPUT = 1e15
+LAYER_NORM_EPSILON = 1e-5
 
 
 class Normalised(Protocol):
@@ -193,7 +194,7 @@ def _softmax(logits: Floats) -> Floats:
 
 def _layer_norm(x: Floats, scale: Floats, shift: Floats) -> Floats:
     centred = x - x.mean(axis=-1, keepdims=True)
-    spread = np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + 1e-5)
+    spread = np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + LAYER_NORM_EPSILON)
     return centred / spread * scale + shift
 
 

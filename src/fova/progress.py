@@ -4,6 +4,7 @@ Whoever does the work reports events to a `Progress`. A display is a `Progress` 
 lines for logs, or nothing. Between processes an event travels as a JSON table (`to_json`, `from_json`).
 """
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -205,6 +206,24 @@ def choose(quiet: bool, plain: bool, console: Console) -> Progress:
     if quiet:
         return Quiet()
     return Plain(console) if plain or not console.is_terminal else Live(console)
+
+
+def by_default(progress: Progress | bool | None) -> Progress:
+    """The display for a Python program: a given one, or what fits.
+
+    None shows progress in a terminal or a notebook and nothing elsewhere. True shows it everywhere, False nowhere.
+    """
+    if isinstance(progress, Progress):
+        return progress
+    console = Console(force_jupyter=False)  # a live display in a notebook needs another package
+    seen = console.is_terminal or _in_notebook()
+    return choose(quiet=not (seen if progress is None else progress), plain=_in_notebook(), console=console)
+
+
+def _in_notebook() -> bool:
+    """Whether IPython shows what is printed below a cell."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 # --- Figures for people ---

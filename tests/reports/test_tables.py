@@ -8,7 +8,7 @@ from rich.console import Console
 from fova.evaluation.rollouts import Rollouts
 from fova.policy import load_policy
 from fova.reports.tables import result_table, rollouts_table
-from fova.run.training import Result
+from fova.run.result import Result
 from made_runs import described, make_run
 
 

@@ -57,7 +57,7 @@ def test_a_run_leaves_what_it_promises(finished):
     logged = metrics[-1]["clients"]["a"]
     assert {"vote_local", "vote_behaviour", "vote_global", "weight", "q_data", "conservative_gap"} <= set(logged)
     assert {"td_error", "entropy", "policy_distance"} <= set(logged)
-    assert list((finished.directory / "tensorboard").glob("events.out.tfevents.*"))
+    assert list((finished.directory / "tensorboard").rglob("events.out.tfevents.*"))
     np.testing.assert_array_equal(fova.load_policy(finished.directory)(np.zeros(3)), finished.policy(np.zeros(3)))
 
 

@@ -20,6 +20,8 @@ COMMANDS = (
     "compare",
     "report",
     "plot",
+    "export",
+    "serve",
     "tasks",
     "data",
     "paper",
@@ -39,6 +41,8 @@ usage: fova COMMAND [options]        fova COMMAND --help explains a command
   fova compare ...                   several algorithms on the same data, in one table
   fova report RUN ... -o PAGE        one page about runs: words, curves, votes, tables; opens offline
   fova plot RUN ... -o FOLDER        pictures of runs for papers: PNG, SVG, PDF
+  fova export RUN                    the policy as an ONNX file for other programs
+  fova serve RUN                     the policy behind a small HTTP service
   fova tasks                         the tasks that data can be made for
   fova data ...                      make, inspect, check and convert data
   fova paper [NAME]                  the paper's tables and figures, each by one command

@@ -17,7 +17,8 @@ from fova.reports.page import write_report
 from fova.reports.scenes import EPISODES_DRAWN, Scene, episodes_of, png
 from fova.run.config import Config, RunConfig
 from fova.run.directory import free_name
-from fova.run.training import Result, first_policy, start
+from fova.run.result import Result
+from fova.run.training import first_policy, start
 from fova.tasks import registry
 
 TASK = "maze2d-umaze"

@@ -10,7 +10,7 @@ from fova.errors import FovaError
 if TYPE_CHECKING:
     from fova.run.config import Config
     from fova.run.directory import RunDirectory
-    from fova.run.training import Result
+    from fova.run.result import Result
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _resumed(options: TrainOptions, arguments: list[str], terminal: Terminal) ->
     if others := given - {"--resume", "--quiet", "--plain"}:
         raise FovaError(f"--resume takes its settings from the run; leave out {', '.join(sorted(others))}.")
     run = RunDirectory.open(options.resume)
-    if run.is_complete():
+    if run.is_complete() and not run.stopped_early():
         if not options.quiet:
             _show_finished(run, terminal)
         return None

@@ -182,6 +182,11 @@ def _what_went_wrong(group: Group) -> list[str]:
                 f"The run {record.directory.name} is not finished: {record.rounds_done} of {record.run.rounds} "
                 "rounds are done."
             )
+        elif record.rounds_done < record.run.rounds:
+            sentences.append(
+                f"The run {record.directory.name} was stopped early, after {record.rounds_done} of "
+                f"{record.run.rounds} rounds."
+            )
     rejected = sum((record.times("rejected") for record in group.records), Counter[str]())
     missing = sum((record.times("missing") for record in group.records), Counter[str]())
     for times, words in ((rejected, "Submissions were rejected"), (missing, "No answer came in time")):

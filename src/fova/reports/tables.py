@@ -11,7 +11,7 @@ from fova.evaluation.rollouts import Rollouts
 from fova.evaluation.statistics import how_sure, mean_over_runs
 from fova.experiments.results import Results
 from fova.run.records import read_record
-from fova.run.training import Result
+from fova.run.result import Result
 
 
 def result_table(result: Result) -> Table:

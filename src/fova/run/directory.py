@@ -11,6 +11,7 @@ tensorboard/         the same metrics as TensorBoard events
 checkpoints/         the newest two
 policy.safetensors, policy.json     the server's policy
 result.json          the final evaluation; its presence says that the run is complete
+stopped_early.json   the last round of a complete run that ended before its number of rounds; it can be resumed
 """
 
 import json
@@ -24,6 +25,8 @@ from fova.errors import FovaError
 from fova.machine.files import is_scratch, remove_scratch, write_atomically
 from fova.machine.locks import exclusive
 from fova.run.config import Config
+
+STOPPED_EARLY = "stopped_early.json"
 
 
 class RunDirectory:
@@ -78,6 +81,16 @@ class RunDirectory:
 
     def is_complete(self) -> bool:
         return (self.path / "result.json").is_file()
+
+    def stopped_early(self) -> bool:
+        """Whether the run is complete but did not take all of its rounds."""
+        return self.is_complete() and (self.path / STOPPED_EARLY).is_file()
+
+    def go_on(self) -> None:
+        """Make a run that was stopped early one that is not complete."""
+        if self.stopped_early():
+            (self.path / "result.json").unlink()
+        (self.path / STOPPED_EARLY).unlink(missing_ok=True)
 
     # --- Metrics ---
 

@@ -26,9 +26,10 @@ from fova.machine import runtime
 from fova.machine.interrupts import Interrupted, StopSignal
 from fova.policy import Policy, from_actor
 from fova.progress import Progress
+from fova.run.callbacks import OnRound, RoundSummary, asks_to_stop
 from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from fova.run.config import Config
-from fova.run.directory import RunDirectory
+from fova.run.directory import STOPPED_EARLY, RunDirectory
 from fova.run.events import EventLog
 from fova.run.records import read_statistics
 from fova.spaces import Space
@@ -52,6 +53,7 @@ class _Line:
 
     metrics: dict[str, Any]
     timing: dict[str, Any] | None  # None before the first round
+    policy: Policy | None  # the server's, for the user's function
 
 
 class Loop:
@@ -71,6 +73,8 @@ class Loop:
         self.config, self.run, self.engine, self.task, self.progress = config, run, engine, task, progress
         self.privacy = privacy
         self.together = config.run.mode != "local"
+        self.on_round: OnRound | None = None
+        self._stops_early = False
         self._resume = f"{resume_with} {run.path}"
         self._clients: Mapping[str, Any] = {}
 
@@ -90,6 +94,7 @@ class Loop:
         return load_checkpoint(self.run.checkpoints, self.engine.start(), self.config.fingerprint())
 
     def _first_state(self) -> State:
+        self.run.go_on()
         self.run.write_json(STATISTICS, self.statistics.to_json())
         fresh = self.engine.start()
         state = load_checkpoint(self.run.checkpoints, fresh, self.config.fingerprint()) or fresh
@@ -133,6 +138,10 @@ class Loop:
             self._keep(state, lines, events, save)
             if save:
                 saved = time.monotonic()
+            if self._stops_early:
+                if not save:
+                    self._keep(state, lines, events, save=True)
+                return state
 
     def _log_start(self, state: State, lines: PendingLines[_Line], events: EventLog) -> None:
         policies = self._due(state)
@@ -151,7 +160,8 @@ class Loop:
         self._note_clients()
         entry = self._entry(state, report)
         policies = self._due(state)
-        lines.add(partial(self._line, entry, policies, seconds), plays=bool(policies))
+        policy = self.server_policy(state).copy() if self.on_round is not None and self.together else None
+        lines.add(partial(self._line, entry, policies, seconds, policy), plays=bool(policies))
         return state
 
     def _stop(self, state: State, lines: PendingLines[_Line], events: EventLog) -> NoReturn:
@@ -201,19 +211,25 @@ class Loop:
             self.progress.note(f"no answer in time from {', '.join(report.missing)}")
         return about
 
-    def _line(self, entry: dict[str, Any], policies: dict[str, Policy], seconds: float | None) -> _Line:
+    def _line(
+        self,
+        entry: dict[str, Any],
+        policies: dict[str, Policy],
+        seconds: float | None,
+        policy: Policy | None = None,
+    ) -> _Line:
         """The whole line of a round that took so many seconds; plays the policies."""
         began = time.monotonic()
         metrics = entry | (self._evaluate(policies) if policies else {})
         if seconds is None:
-            return _Line(metrics, None)
+            return _Line(metrics, None, policy)
         timing = {
             "round": entry["round"],
             "seconds": seconds,
             "evaluation": time.monotonic() - began,
             "peak_memory_mb": runtime.peak_memory_mb(),
         }
-        return _Line(metrics, timing)
+        return _Line(metrics, timing, policy)
 
     def _keep(self, state: State, lines: PendingLines[_Line], events: EventLog, save: bool) -> None:
         """Log and show what is ready. A checkpoint comes between, and waits for every line up to its round."""
@@ -226,6 +242,13 @@ class Loop:
         for line in logged:
             if line.timing is not None:
                 self.progress.round(line.metrics)
+                self._call_back(line)
+
+    def _call_back(self, line: _Line) -> None:
+        if self.on_round is not None:
+            number, rounds = line.metrics["round"], self.config.run.rounds
+            summary = RoundSummary(number, rounds, line.metrics, line.policy)
+            self._stops_early |= asks_to_stop(self.on_round, summary) and number < rounds
 
     def _log(self, events: EventLog, line: _Line) -> None:
         self.run.append("metrics.jsonl", line.metrics)
@@ -283,6 +306,8 @@ class Loop:
             policy.save(self.run.policy)
         results = {name: rollouts.to_json() for name, rollouts in played.items()}
         self._log_final(state, results)
+        if state.round < run.rounds:
+            self.run.write_json(STOPPED_EARLY, {"round": state.round})
         self.run.write_json("result.json", results)
         return Finished(state, policy, played)
 

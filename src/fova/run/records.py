@@ -7,7 +7,7 @@ interrupted is a run, too: it has no final evaluation yet. Nothing is written he
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -163,7 +163,7 @@ def read_record(directory: Path) -> Record:
         rounds=rounds,
         clients=_with_participation(clients, rounds),
         timing=tuple(_lines(files, "timing.jsonl", files.timing, run.rounds, _timing)),
-        final=_final(files, run) if complete else None,
+        final=_final(files, run, rounds) if complete else None,
         complete=complete,
         over_network=over_network,
     )
@@ -299,7 +299,7 @@ def _with_participation(
     return facts
 
 
-def _final(files: RunDirectory, run: RunConfig) -> Evaluation | None:
+def _final(files: RunDirectory, run: RunConfig, rounds: Sequence[RoundRecord]) -> Evaluation | None:
     result = read_table(files, "result.json")
     if not result.content:
         return None
@@ -307,7 +307,8 @@ def _final(files: RunDirectory, run: RunConfig) -> Evaluation | None:
     if "server" not in played:
         raise result.error("server is missing")
     server = played.pop("server")
-    return Evaluation(run.rounds, run.rounds * run.local_steps, server, played)
+    last = rounds[-1].number if files.stopped_early() and rounds else run.rounds
+    return Evaluation(last, last * run.local_steps, server, played)
 
 
 class Table:

@@ -4,35 +4,28 @@
 moment: `resume` goes on from the last checkpoint and ends with the same bytes.
 """
 
-from dataclasses import dataclass, replace
+import inspect
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from fova import algorithms
-from fova.errors import FovaError
-from fova.evaluation.rollouts import Rollouts
+from fova.errors import FovaError, unknown
 from fova.federation.clients import ClientSpec, Federation
 from fova.machine.interrupts import explained, stop_signal
 from fova.policy import Policy
-from fova.progress import Progress, Quiet
+from fova.progress import Progress, Quiet, by_default
+from fova.run.callbacks import OnRound
 from fova.run.checkpoint import checkpoints
 from fova.run.config import Config, RunConfig, load_config
 from fova.run.directory import RunDirectory, free_name
 from fova.run.loop import Loop
 from fova.run.records import read_clients
+from fova.run.result import Result
 from fova.run.simulated import SimulatedEngine, describe
 from fova.settings import fill
 from fova.tasks import registry
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a finished run leaves in your hands; everything is also in `directory`."""
-
-    directory: Path
-    policy: Policy | None  # the server's; None in local mode, which has no server
-    server: Rollouts | None  # None without a task; in local mode, all clients' episodes together
-    clients: dict[str, Rollouts]  # each client's own policy at the end
 
 
 def train(
@@ -42,7 +35,8 @@ def train(
     algorithm: str = "fova",
     preset: str | None = None,
     directory: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    on_round: OnRound | None = None,
     **settings: Any,
 ) -> Result:
     """Train one policy across the data of many clients.
@@ -52,6 +46,10 @@ def train(
     `clients` are qualities of the task's data, files, `ClientSpec`s, or a `Federation` of your own arrays.
     Further settings are those of `RunConfig` (rounds, local_steps, seed, ...) and of the algorithm (alpha, lam,
     hidden, ...). Files go to `directory`, by default a new one under `runs/`.
+
+    `progress` is a display of `fova.progress`, True or False; by default a terminal or notebook shows progress and
+    everything else is quiet. `on_round` is called with a `RoundSummary` after every round. If it returns True or
+    raises `fova.StopTraining`, the run ends with a final evaluation; `fova.resume` goes on with it.
     """
     if isinstance(clients, str):
         raise FovaError(f"clients is the text {clients!r}, but must be a list, for instance [{clients!r}].")
@@ -60,6 +58,7 @@ def train(
             clients = replace(clients, task=registry.get(task))
         task = task or (clients.task.name if clients.task else None)
     run_fields = RunConfig.__dataclass_fields__
+    _insist_on_known(settings, algorithm)
     config = Config(
         task=task,
         clients=_specs(clients, size),
@@ -70,11 +69,16 @@ def train(
         run=fill(RunConfig, {name: value for name, value in settings.items() if name in run_fields}, "of the run"),
     )
     federation = clients if isinstance(clients, Federation) else None
-    return start(config, Path(directory) if directory else None, progress or Quiet(), federation)
+    display = by_default(progress)
+    return start(config, Path(directory) if directory else None, display, federation, on_round)
 
 
 def start(
-    config: Config, directory: Path | None, progress: Progress, federation: Federation | None = None
+    config: Config,
+    directory: Path | None,
+    progress: Progress,
+    federation: Federation | None = None,
+    on_round: OnRound | None = None,
 ) -> Result:
     """Train a new run. Its directory is made when everything else stands, so a mistake leaves no litter."""
     if directory is None:
@@ -85,21 +89,29 @@ def start(
     try:
         with explained(lambda: "Stopped before training began; no run was started. Finished data is kept."):
             loop = _loop(config, run, trained_on(config, federation, progress), progress)
+        loop.on_round = on_round
         run.create(config)
         return _go(loop)
     finally:
         progress.finish()
 
 
-def resume(directory: str | Path, progress: Progress | None = None, federation: Federation | None = None) -> Result:
-    """Go on with a run that was interrupted, from its last checkpoint.
+def resume(
+    directory: str | Path,
+    progress: Progress | bool | None = None,
+    federation: Federation | None = None,
+    on_round: OnRound | None = None,
+) -> Result:
+    """Go on with a run that was interrupted or stopped early, from its last checkpoint.
 
     A run on a `Federation` of your own arrays needs it again: raw data is never stored in a run directory.
+    `progress` and `on_round` are those of `train`.
     """
-    progress = progress or Quiet()
+    progress = by_default(progress)
     try:
         with explained(lambda: f"Stopped; the run is as it was.\nGo on with: fova train --resume {directory}"):
             loop = _reopened(directory, federation, progress)
+        loop.on_round = on_round
         return _go(loop)
     finally:
         progress.finish()
@@ -171,6 +183,15 @@ def _go(loop: Loop) -> Result:
         finished = loop.finish(state)
     server = finished.played.pop("server", None)
     return Result(loop.run.path, finished.policy, server, finished.played)
+
+
+def _insist_on_known(settings: Mapping[str, Any], algorithm: str) -> None:
+    """Refuse a misspelt setting, with the most similar one of all that `train` takes."""
+    own = set(RunConfig.__dataclass_fields__) | {field.name for field in fields(algorithms.get(algorithm))}
+    for name in settings:
+        if name not in own:
+            known = own | set(inspect.signature(train).parameters) - {"settings"}
+            raise unknown(f"setting of fova.train (algorithm {algorithm})", name, known)
 
 
 def _specs(clients: Any, size: int | None) -> tuple[ClientSpec, ...]:

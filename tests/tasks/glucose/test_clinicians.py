@@ -1,10 +1,12 @@
 """Clinicians of five skills: what they dose, what data they leave, and how well they do."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
 
+import fova
 from fova.data.transitions import from_episodes
 from fova.errors import FovaError
 from fova.federation.clients import ClientSpec, Federation
@@ -119,3 +121,16 @@ def test_an_unknown_clinician_and_a_negative_seed_are_refused():
         episodes("test", "surgeon", None, 0, 0)
     with pytest.raises(FovaError, match="seed"):
         episodes("test", "random", None, 0, -1)
+
+
+def test_a_run_shows_the_clinical_figures_of_its_policies(tmp_path):
+    small = {"hidden": (8,), "batch_size": 8, "rounds": 1, "local_steps": 2, "episodes": 1, "final_episodes": 2}
+    result = fova.train("glucose", ["random", "cautious"], 100, "fed-bc", directory=tmp_path / "run", **small)
+    names = ["time in range", "below 70", "above 180", "ended early"]
+    assert result.server is not None
+    assert list(result.server.measures) == names
+    written = json.loads((tmp_path / "run/result.json").read_text())
+    assert list(written["server"]["measures"]) == list(written["cautious-1"]["measures"]) == names
+    assert sum(written["server"]["measures"][name] for name in names[:3]) == pytest.approx(1.0)
+    last = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])
+    assert list(last["server"]["measures"]) == names

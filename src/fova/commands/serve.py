@@ -1,0 +1,69 @@
+"""`fova serve`: a policy behind a small HTTP service."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fova.commands.flags import parse
+from fova.commands.terminal import Terminal
+from fova.errors import FovaError
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Answer HTTP requests with the actions of a policy, until Ctrl-C.
+
+    POST /act takes {"observation": [...]} or {"observations": [[...], ...]}. GET /schema describes both, and
+    GET /health says whether the service is up. There is no encryption and no authentication.
+    """
+
+    run: Path
+    """The run's directory, for instance runs/wards, or a policy's .safetensors file."""
+    host: str = "127.0.0.1"
+    """Address to listen on. The default can be reached from this machine only."""
+    port: int = 8000
+    """Port to listen on; 0 chooses a free one."""
+    warn_beyond: float = 5.0
+    """Warn about a number that is further than so many standard deviations from the mean of the training data;
+    0 never warns."""
+    max_bytes: int = 1_000_000
+    """Largest body of a request."""
+    max_seconds: float = 10.0
+    """Longest time that a client may take to send a request."""
+    max_connections: int = 64
+    """Most connections at once; one more is told to try again later."""
+
+
+def command(arguments: list[str]) -> None:
+    options = parse(ServeOptions, "fova serve", arguments, positional=True)
+    _check(options)
+    # Many small products at once: one thread for each request is quicker than all threads for each product.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from fova.deploy.service import Limits, serve
+
+    terminal = Terminal()
+
+    def started(address: str) -> None:
+        terminal.write_line(f"serving {options.run} on {address} (Ctrl-C stops)")
+        if options.host not in LOOPBACK:
+            terminal.write_line(
+                "note: whoever reaches this address can ask for actions; nothing is encrypted. Put a proxy with "
+                "TLS and authentication in front of it."
+            )
+        terminal.write_line(f"try     curl {address}/schema")
+
+    limits = Limits(options.max_bytes, options.max_seconds, connections=options.max_connections)
+    serve(options.run, options.host, options.port, options.warn_beyond, limits, started)
+    terminal.write_line("stopped")
+
+
+def _check(options: ServeOptions) -> None:
+    least = {"port": 0, "warn_beyond": 0, "max_bytes": 1, "max_seconds": 0.001, "max_connections": 1}
+    for name, smallest in least.items():
+        value = getattr(options, name)
+        if not value >= smallest:
+            raise FovaError(f"{name} is {value}, but must be at least {smallest}.")
+    if options.port > 65_535:
+        raise FovaError(f"port is {options.port}, but must be at most 65535.")
