@@ -41,7 +41,7 @@ def test_data_never_hands_out_padding():
 
 
 def test_spread_covers_the_dataset_evenly():
-    rows = jnp.tile(jnp.arange(8.0)[:, None], (1, 13))
+    rows = jnp.tile(jnp.arange(8.0)[:, None], (1, 14))
     assert Data(rows, jnp.int32(8), SPACE).spread(4).rewards.tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
