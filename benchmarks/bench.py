@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deployed
 import growth
 import performance_page
 import playing_and_loading
@@ -46,6 +47,7 @@ def main() -> None:
         "server_work": lambda: server_work.server_work(turns),
         "playing": lambda: {task: playing_and_loading.playing(task, turns) for task in TASKS},
         "loading": lambda: playing_and_loading.loading(turns),
+        "deployed": lambda: deployed.deployed(turns),
     }
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in options.only or sections:

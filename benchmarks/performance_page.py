@@ -147,6 +147,15 @@ def _loading(figures: dict[str, Any]) -> list[str]:
     return lines + [f"| {name} | {_range(values)} |" for name, values in figures.items()]
 
 
+def _deployed(requests: dict[str, Any]) -> list[str]:
+    head = [f"{'one observation' if rows == '1' else f'{rows} observations'}, µs | times" for rows in requests]
+    lines = [f"| | {' | '.join(head)} |", "|---|" + "---|---|" * len(requests)]
+    for name in next(iter(requests.values())):
+        cells = [f"{_range(f[name]['microseconds'])} | {_range(f[name]['times'])}" for f in requests.values()]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
 TABLES = {
     "start_up": _start_up,
     "step": _step,
@@ -155,6 +164,7 @@ TABLES = {
     "server_work": _server_work,
     "playing": _playing,
     "loading": _loading,
+    "deployed": _deployed,
 }
 
 if __name__ == "__main__":

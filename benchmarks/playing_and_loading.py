@@ -39,7 +39,8 @@ def playing(task_name: str, turns: int) -> dict[str, Any]:
 
 def untrained(task: Task, seed: int) -> Policy:
     """A policy of the default size that has learned nothing."""
-    actor = algorithms.configure("fova").init(jax.random.key(seed), task.space).actor
+    algorithm = algorithms.configure("fova")
+    actor = algorithm.local_policy(algorithm.init(jax.random.key(seed), task.space))
     return from_actor(actor, Normaliser.identity(task.space.observation), task.space, task=task.name)
 
 

@@ -13,7 +13,7 @@ from fova import networks
 from fova.data.normalise import Normaliser, client_sums, combine
 from fova.errors import FovaError
 from fova.networks import make_actor
-from fova.policy import LOG_STD_RANGE, Policy, from_actor, load_policy, parse_weights, stack
+from fova.policy import LOG_STD_RANGE, Policy, from_actor, load_policy, parse_weights, stack, to_actor
 from fova.spaces import Box, Discrete, Space
 
 MEAN, STD = np.array([1.0, -2.0, 0.0], np.float32), np.array([2.0, 0.5, 1.0], np.float32)
@@ -355,3 +355,14 @@ def test_mangled_weights_never_give_another_error(noise, at):
 
 
 MANGLED = save({"last.weight": np.zeros((3, 4), np.float32), "last.bias": np.zeros(4, np.float16)})
+
+
+@pytest.mark.parametrize("kind", ["clipped", "squashed", "deterministic", "categorical"])
+def test_a_policy_becomes_an_actor_again(kind):
+    space = Space(3, Discrete.numbered(4)) if kind == "categorical" else Space.unit(3, 2)
+    actor = make_actor(jax.random.key(1), space, "clipped" if kind == "categorical" else kind, (5, 6), True)
+    policy = from_actor(actor, None, space)
+    assert policy.hidden == (5, 6)
+    again = to_actor(policy)
+    assert type(again) is type(actor)
+    jax.tree.map(np.testing.assert_array_equal, again, actor)

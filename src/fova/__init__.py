@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fova.deploy.export import export_onnx as export_onnx
     from fova.deploy.service import serve as serve
     from fova.errors import FovaError as FovaError
+    from fova.evaluation.judging.judge import JudgeSettings as JudgeSettings
+    from fova.evaluation.judging.judge import judge as judge
+    from fova.evaluation.judging.verdict import Verdict as Verdict
     from fova.federation.clients import ClientSpec as ClientSpec
     from fova.federation.clients import Federation as Federation
     from fova.policy import Policy as Policy
@@ -33,10 +36,13 @@ _HOMES = {
     "ClientSpec": "fova.federation.clients",
     "Federation": "fova.federation.clients",
     "FovaError": "fova.errors",
+    "JudgeSettings": "fova.evaluation.judging.judge",
     "Policy": "fova.policy",
     "Result": "fova.run.result",
     "RoundSummary": "fova.run.callbacks",
     "StopTraining": "fova.run.callbacks",
+    "Verdict": "fova.evaluation.judging.verdict",
+    "judge": "fova.evaluation.judging.judge",
     "export_onnx": "fova.deploy.export",
     "load_policy": "fova.policy",
     "resume": "fova.run.training",

@@ -112,6 +112,11 @@ class Policy:
             raise FovaError("A categorical policy has discrete actions, which are not numbers in [-1, 1].")
         return self._unit_actions(self._outputs(observations), noise)
 
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        return tuple(self.weights[f"layers.{i}.bias"].shape[-1] for i in range(_depth(self.weights)))
+
     def copy(self) -> "Policy":
         """The same policy with weights of its own; those of a client's actor change as training goes on."""
         return replace(self, weights={name: weights.copy() for name, weights in self.weights.items()})
@@ -265,6 +270,23 @@ def from_actor(actor: Any, normaliser: Normalised | None, space: Space, **facts:
     if normaliser is not None:
         named |= dict(zip(NORMALISER, (normaliser.mean, normaliser.std)))
     return Policy(kind, {name: np.asarray(value, np.float32) for name, value in named.items()}, space, facts)
+
+
+def to_actor(policy: Policy) -> Any:
+    """The actor of `fova.networks` with the policy's weights: the inverse of `from_actor`.
+
+    It takes normalised observations; the normaliser stays with the policy.
+    """
+    import equinox as eqx
+    import jax
+
+    from fova.networks import make_actor
+
+    kind = "clipped" if policy.kind == "categorical" else policy.kind  # a discrete space has one kind of actor
+    layer_norm = any(name.startswith("norms.") for name in policy.weights)
+    actor = make_actor(jax.random.key(0), policy.space, kind, policy.hidden, layer_norm, "fan_in")
+    weights = [jax.numpy.asarray(policy.weights[name]) for name in _parameters_of(actor.net)]
+    return eqx.tree_at(lambda made: list(_parameters_of(made.net).values()), actor, weights)
 
 
 def _parameters_of(net: Any) -> dict[str, Any]:

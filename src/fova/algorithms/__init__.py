@@ -22,17 +22,30 @@ from fova.settings import fill
 
 @cache
 def by_name() -> dict[str, type]:
-    """Every algorithm of this package."""
+    """Every algorithm of this package that trains a policy."""
+    return {name: kind for name, kind in _named().items() if not evaluates(kind)}
+
+
+@cache
+def _named() -> dict[str, type]:
+    """Every algorithm of this package, also those that evaluate a given policy."""
     found: dict[str, type] = {}
     for module in pkgutil.iter_modules(__path__):
         found.update(_algorithms_in(importlib.import_module(f"{__name__}.{module.name}")))
     return found
 
 
+def evaluates(algorithm: Any) -> bool:
+    """Whether an algorithm needs a policy to evaluate, and trains none."""
+    return bool(getattr(algorithm, "evaluates", False))
+
+
 def get(name: str) -> type:
     """The class of an algorithm: one of this package by its name, or a user's as `path/to/file.py`."""
     if name.endswith(".py"):
         return _from_file(Path(name).resolve())
+    if name in _named() and name not in by_name():
+        return _named()[name]
     if name not in by_name():
         raise unknown("algorithm", name, by_name(), "Give an algorithm of your own as the path of its .py file.")
     return by_name()[name]

@@ -158,6 +158,8 @@ class Handler(BaseHTTPRequestHandler):
     server: Service
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "fova", ""
+    # Head and body in one packet, at once: two packets can wait 40 ms for each other.
+    wbufsize, disable_nagle_algorithm = -1, True
 
     def setup(self) -> None:
         super().setup()
@@ -252,7 +254,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._length()
             except _Refused:
                 return True  # `_answer` refuses it
-        return super().handle_expect_100()
+        invited = super().handle_expect_100()
+        self.wfile.flush()
+        return invited
 
     # --- Answers ---
 
@@ -264,6 +268,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+        self.wfile.flush()
 
     def _error(self, status: HTTPStatus, message: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         self._write(status, _json({"error": message}), headers)

@@ -81,6 +81,7 @@ def start(
     on_round: OnRound | None = None,
 ) -> Result:
     """Train a new run. Its directory is made when everything else stands, so a mistake leaves no litter."""
+    insist_on_training(config)
     if directory is None:
         stem = f"{Path(config.algorithm_name).stem}-{config.task or 'data'}"
         directory = free_name(stem, Path("runs"))
@@ -115,6 +116,14 @@ def resume(
         return _go(loop)
     finally:
         progress.finish()
+
+
+def insist_on_training(config: Config) -> None:
+    """Refuse an algorithm that evaluates a given policy and trains none."""
+    if algorithms.evaluates(config.algorithm):
+        raise FovaError(
+            f"{config.algorithm_name} evaluates a policy and trains none. To judge a run: fova judge RUN"
+        )
 
 
 def build_federation(config: Config, progress: Progress | None = None) -> Federation:

@@ -1,0 +1,200 @@
+"""Federated fitted Q evaluation: the value of a given policy, fitted across clients without moving their data.
+
+Le, Voloshin and Yue, "Batch Policy Learning under Constraints". Every client fits critics of a frozen policy to its
+own transitions, and the server averages them. Nothing is improved: the policy is part of the broadcast and is never
+changed. It enters as the actor of the first broadcast (`with_policy`).
+
+Several critics are fitted at once. Each has its own first weights, its own minibatches and its own target network,
+so they are as many independent repetitions of the method, and their spread says how far its result depends on
+chance.
+
+Values are per step: a critic estimates (1 - gamma) Q(s, a), a weighted mean of future rewards, so its scale is that
+of a reward whatever gamma is. Divide by (1 - gamma) for the discounted return.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fova.algorithms.base import (
+    MEASURED_STATES,
+    ActorCritic,
+    Batch,
+    Broadcast,
+    Data,
+    Learner,
+    Metrics,
+    Model,
+    RewardUnit,
+    Server,
+    Submission,
+    minibatches,
+    replace,
+    weighted_mean,
+)
+from fova.networks import MLP, ActorKind, Initialisation, make_actor, polyak, taken
+from fova.settings import Within
+from fova.spaces import Box, Discrete, Space
+
+# --- The critics ------------------------------------------------------------------------------------------
+
+
+class Critics(eqx.Module):
+    """Independent critics, stacked along the leading axis of one pytree."""
+
+    net: MLP
+    discrete: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        space: Space,
+        count: int,
+        hidden: tuple[int, ...],
+        layer_norm: bool,
+        initialisation: Initialisation,
+    ) -> None:
+        # A critic of discrete actions takes the observation alone and has one output for each action.
+        self.discrete = isinstance(space.action, Discrete)
+        inputs = space.observation + (0 if self.discrete else space.action.size)
+        outputs = space.action.count if isinstance(space.action, Discrete) else 1
+
+        def one(member: PRNGKeyArray) -> MLP:
+            return MLP(member, inputs, hidden, outputs, layer_norm, initialisation)
+
+        self.net = jax.vmap(one)(jax.random.split(key, count))
+
+    def __call__(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "batch action"]
+    ) -> Float[Array, "critics batch"]:
+        """Every critic's value of each action at its observation."""
+        return jax.vmap(self._value, (0, None, None))(self.net, observation, action)
+
+    def each(
+        self,
+        observation: Float[Array, "critics batch observation"],
+        action: Float[Array, "critics batch action"],
+    ) -> Float[Array, "critics batch"]:
+        """Every critic's values on a minibatch of its own."""
+        return jax.vmap(self._value)(self.net, observation, action)
+
+    def _value(
+        self, net: MLP, observation: Float[Array, "batch observation"], action: Float[Array, "batch action"]
+    ) -> Float[Array, " batch"]:
+        if self.discrete:
+            return taken(net(observation), action)
+        return net(jnp.concatenate([observation, action], axis=-1))[:, 0]
+
+
+# --- The equations ----------------------------------------------------------------------------------------
+
+
+def target(
+    reward: Float[Array, "..."], terminal: Float[Array, "..."], next_value: Float[Array, "..."], discount: float
+) -> Float[Array, "..."]:
+    """(1 - gamma) r + gamma (1 - terminal) v(s', pi(s')): the Bellman operator of the policy, for values per step.
+
+    A time limit is no end: what follows it is bootstrapped.
+    """
+    return (1.0 - discount) * reward + discount * (1.0 - terminal) * next_value
+
+
+def loss_of(error: Float[Array, "..."], huber: float) -> Float[Array, "..."]:
+    """Half the square of an error; linear beyond `huber`, which 0 switches off."""
+    square = 0.5 * jnp.square(error)
+    if not huber:
+        return square
+    size = jnp.abs(error)
+    return jnp.where(size <= huber, square, huber * (size - 0.5 * huber))
+
+
+# --- The algorithm ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fqe(ActorCritic):
+    """Federated fitted Q evaluation: the value of a given policy. `fova judge` uses it; it trains no policy."""
+
+    name: ClassVar[str] = "fqe"
+    evaluates: ClassVar[bool] = True
+    """It needs a policy to evaluate, so `fova train` does not offer it."""
+    action_spaces: ClassVar[tuple[type, ...]] = (Box, Discrete)
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"default": {}}
+
+    critics: Annotated[int, Within(1, 100)] = 5
+    """Critics with their own first weights and minibatches; their spread is part of the interval."""
+    huber: Annotated[float, Within(0)] = 1.0
+    """Error, in units of reward, beyond which the loss is linear; 0 is the squared loss."""
+    tau: Annotated[float, Within(0, 1)] = 0.05
+    """Share of the current critics that the target critics take over at every step."""
+    hidden: Annotated[tuple[int, ...], Within(1, 65_536)] = (64, 64)
+    """Widths of the hidden layers of the critics."""
+    policy_hidden: Annotated[tuple[int, ...], Within(1, 65_536)] = (256, 256)
+    """Widths of the hidden layers of the evaluated policy."""
+    actor: ActorKind = "clipped"
+    """Kind of the evaluated policy, if its actions are continuous. Its best action is evaluated: that is played."""
+
+    @property
+    def stride(self) -> int:
+        """A step takes one gradient step of every critic, each on a minibatch of its own."""
+        return self.critics
+
+    @property
+    def reward_unit(self) -> RewardUnit:
+        return "federation"
+
+    def init(self, key: PRNGKeyArray, space: Space) -> Learner:
+        self.check_space(space)
+        actor_key, critic_key = jax.random.split(key)
+        critics = Critics(critic_key, space, self.critics, self.hidden, self.critic_layer_norm, self.initialisation)
+        # Only the shapes of this actor count: `with_policy` puts the evaluated policy in its place.
+        actor = make_actor(actor_key, space, self.actor, self.policy_hidden, self.actor_layer_norm)
+        return Learner(Model.start(actor, 0.0), Model.start(critics, self.critic_lr), critics)
+
+    def step(
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Learner, Metrics]:
+        # --- The target: the frozen policy acts from s' on ---
+        actions = broadcast.actor(batch.next_observations).mode()
+        parts = [*minibatches(batch, self.critics)]
+        s, a, r, next_s, _, terminal, _ = (jnp.stack(field) for field in zip(*parts))
+        next_value = learner.target_critic.each(next_s, actions.reshape(self.critics, -1, actions.shape[-1]))
+        y = target(r, terminal, next_value, self.discount)
+
+        # --- One step of every critic towards it ---
+        def loss(critics: Critics) -> tuple[Float[Array, ""], Float[Array, "critics batch"]]:
+            value = critics.each(s, a)
+            return loss_of(value - y, self.huber).mean(axis=1).sum(), value
+
+        critic, objective, value = learner.critic.descend(loss, has_aux=True)
+        target_critic = polyak(learner.target_critic, critic.network, self.tau)
+        metrics = {
+            "critic_loss": objective / self.critics,
+            "q_data": value.mean(),
+            "td_error": jnp.abs(value - y).mean(),
+        }
+        return Learner(learner.actor, critic, target_critic), metrics
+
+    def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
+        """The critics count by the rows they were fitted to, so that the mean is that of the pooled data."""
+        states = data.spread(MEASURED_STATES).observations
+        rows = data.length.astype(jnp.float32)
+        value = learner.critic(states, broadcast.actor(states).mode()).mean()
+        return learner, Submission(self.parameters(learner), jnp.log(rows), {"rows": rows, "value": value})
+
+    def aggregate(self, server: Server, submissions: Submission) -> Server:
+        """The mean of the critics. The policy stays as the server sent it, whatever clients send back."""
+        mean = weighted_mean(submissions.parameters.critic, submissions.log_weight)
+        return replace(server, broadcast=Broadcast(server.broadcast.actor, mean))
+
+    def networks(self, parameters: Broadcast) -> Any:
+        return parameters.critic
+
+
+def with_policy(server: Server, actor: Any) -> Server:
+    """The server's first state, with the policy to evaluate in its broadcast."""
+    return replace(server, broadcast=Broadcast(actor, server.broadcast.critic))

@@ -1,0 +1,220 @@
+"""Judge a policy without a simulator: fit its value across the clients, then let every client report on itself.
+
+The fit is federated (`fova.algorithms.fqe`): critics travel, rows do not. `client.figures` is computed by each
+client on its own data. A run over a network does the same with messages (`fova.network`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+
+from fova.algorithms.fqe import Critics, Fqe, with_policy
+from fova.data.normalise import Normaliser
+from fova.data.transitions import Transitions
+from fova.errors import FovaError
+from fova.evaluation.judging import client, intervals
+from fova.evaluation.judging.client import Evidence, Fit
+from fova.evaluation.judging.intervals import Estimate
+from fova.evaluation.judging.verdict import Figures, Verdict
+from fova.federation import aggregation
+from fova.federation.clients import Federation
+from fova.federation.engine import RoundSettings
+from fova.federation.simulation import Simulation
+from fova.federation.statistics import client_statistics, derive
+from fova.machine import runtime
+from fova.policy import NORMALISER, Policy, load_policy, to_actor
+from fova.settings import Within, check_ranges
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """How the value of a policy is fitted."""
+
+    rounds: Annotated[int, Within(1, 100_000)] = 40
+    """Rounds of the fit."""
+    steps: Annotated[int, Within(1, 100_000)] = 200
+    """Gradient steps of every critic at every client in a round."""
+    critics: Annotated[int, Within(1, 100)] = 5
+    """Repetitions of the fit with other first weights and minibatches; their spread is part of the intervals."""
+    hidden: Annotated[tuple[int, ...], Within(1, 65_536)] = (64, 64)
+    """Widths of the critics' hidden layers."""
+    batch_size: Annotated[int, Within(1, 1_000_000)] = 256
+    """Transitions in a minibatch."""
+    critic_lr: Annotated[float, Within(0)] = 3e-4
+    """Adam's learning rate."""
+    huber: Annotated[float, Within(0)] = 1.0
+    """Error, in units of reward, beyond which the loss is linear; 0 is the squared loss."""
+    aggregation: str = "algorithm"
+    """How the server combines critics: algorithm (by rows), uniform, median, trimmed-mean or krum."""
+    seed: Annotated[int, Within(0, 2**32 - 1)] = 0
+    """Seed of the fit. The same seed gives the same figures."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        aggregation.get(self.aggregation)
+
+    def algorithm(self, policy: Policy, discount: float) -> Fqe:
+        """The algorithm that fits critics to this policy."""
+        return Fqe(
+            discount=discount,
+            batch_size=self.batch_size,
+            critic_lr=self.critic_lr,
+            hidden=self.hidden,
+            critics=self.critics,
+            huber=self.huber,
+            actor="clipped" if policy.kind == "categorical" else policy.kind,
+            policy_hidden=policy.hidden,
+            actor_layer_norm="norms.0.scale" in policy.weights,
+        )
+
+    def round_settings(self) -> RoundSettings:
+        return RoundSettings(
+            local_steps=self.steps * self.critics, seed=self.seed, aggregation=aggregation.get(self.aggregation)
+        )
+
+
+def judge(
+    policy: Policy | str | Path,
+    federation: Federation,
+    discount: float = 0.99,
+    settings: JudgeSettings | None = None,
+    tell: Callable[[str], None] = lambda message: None,
+) -> Verdict:
+    """How good a policy is for each client of a federation, and how far to trust that.
+
+        federation = fova.Federation.of(clients).holding_out(0.1)
+        print(fova.judge("runs/wards", federation).sentence())
+
+    `policy` is a policy, a run directory or a policy's file. The policy is judged on the episodes that the
+    federation holds out. If it holds out none, it is judged on all episodes, and the verdict says so. `tell`
+    receives progress messages.
+    """
+    policy = policy if isinstance(policy, Policy) else load_policy(policy)
+    settings = settings or JudgeSettings()
+    if policy.space != federation.space:
+        raise FovaError(
+            f"The policy has {policy.space.words()}, but the data has {federation.space.words()}, or other bounds. "
+            "Judge a policy on data of the space that it was trained in."
+        )
+    runtime.prepare()
+    evidence = evidence_of(federation)
+    fitted = fit(policy, {name: e.judged for name, e in evidence.items()}, federation, discount, settings, tell)
+    figures = {}
+    for name, own in evidence.items():
+        tell(f"{name}: what its data says about the policy")
+        figures[name] = client.figures(fitted, own)
+    return verdict(policy, figures, discount, bool(federation.held_out), asdict(settings))
+
+
+def evidence_of(federation: Federation) -> dict[str, Evidence]:
+    """What each client judges on."""
+    held_out = federation.whole_held_out()
+    return {name: Evidence.of(data, held_out.get(name)) for name, data in federation.whole_clients().items()}
+
+
+def fit(
+    policy: Policy,
+    clients: Mapping[str, Transitions],
+    federation: Federation,
+    discount: float,
+    settings: JudgeSettings,
+    tell: Callable[[str], None] = lambda message: None,
+) -> Fit:
+    """Fit critics to the policy in simulated rounds over the clients' raw data."""
+    normaliser = normaliser_of(policy)
+    told = {name: client_statistics(data, normalise=False) for name, data in clients.items()}
+    unit = derive(told, normaliser, discount, None).reward_unit
+    prepared = replace(federation, clients=dict(clients)).prepared(normaliser, dict.fromkeys(clients, 1.0 / unit))
+    algorithm: Any = settings.algorithm(policy, discount)
+    simulation = Simulation(algorithm, prepared, policy.space, settings.round_settings())
+    state = simulation.start()
+    state = state._replace(server=with_policy(state.server, to_actor(policy)))
+    for number in range(settings.rounds):
+        tell(f"fitting the policy's value: round {number + 1} of {settings.rounds}")
+        state, _ = simulation.round(state)
+    return Fit(policy, critics_of(state.broadcast), normaliser, discount, unit)
+
+
+def normaliser_of(policy: Policy) -> Normaliser:
+    """The normaliser that the policy was trained with; critics use the same."""
+    if NORMALISER[0] not in policy.weights:
+        return Normaliser.identity(policy.space.observation)
+    return Normaliser(*(policy.weights[name] for name in NORMALISER))
+
+
+def critics_of(broadcast: Any) -> Critics:
+    """The fitted critics in a broadcast, as arrays on the host."""
+    critics: Critics = jax.tree.map(np.asarray, broadcast.critic)
+    return critics
+
+
+# --- The federation ---------------------------------------------------------------------------------------
+
+
+def verdict(
+    policy: Policy, clients: Mapping[str, Figures], discount: float, held_out: bool, settings: Mapping[str, Any]
+) -> Verdict:
+    """The verdict from what every client reported about itself."""
+    facts = [str(policy.facts[name]) for name in ("algorithm", "task", "client") if policy.facts.get(name)]
+    about = " ".join(facts) or "policy"
+    return Verdict(about, discount, held_out, clients, federation_figures(list(clients.values())), settings)
+
+
+def federation_figures(clients: Sequence[Figures]) -> Figures:
+    """The figures of all clients' episodes together, from the clients' own figures alone."""
+    episodes = [figures.episodes for figures in clients]
+
+    def mean(name: str) -> float:
+        return float(np.average([getattr(figures, name) for figures in clients], weights=episodes))
+
+    bias = mean("bias")
+    value = intervals.combined(
+        [Estimate(f.value, f.low, f.high, f.episode_error, f.fit_error) for f in clients], episodes, abs(bias)
+    )
+    difference = intervals.combined(
+        [
+            Estimate(f.difference, f.difference_low, f.difference_high, f.difference_error, f.fit_error)
+            for f in clients
+        ],
+        episodes,
+        abs(bias),
+    )
+    rows = [figures.rows for figures in clients]
+    squares = [figures.bellman_error**2 for figures in clients]
+    return Figures(
+        episodes=sum(episodes),
+        rows=sum(rows),
+        data_value=mean("data_value"),
+        data_return=mean("data_return"),
+        value=value.value,
+        low=value.low,
+        high=value.high,
+        difference=difference.value,
+        difference_low=difference.low,
+        difference_high=difference.high,
+        bellman_error=float(np.sqrt(np.average(squares, weights=rows))),
+        bias=bias,
+        episode_error=value.episode_error,
+        fit_error=value.fit_error,
+        difference_error=difference.episode_error,
+        inside=_weighted([(f.inside, f.episodes) for f in clients if f.inside is not None]),
+        effective_episodes=_total([f.effective_episodes for f in clients]),
+    )
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    """The sum; None if a value is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _weighted(pairs: Sequence[tuple[float, int]]) -> float | None:
+    """The weighted mean of (value, weight) pairs; None if there are none."""
+    if not pairs:
+        return None
+    values, weights = zip(*pairs)
+    return float(np.average(values, weights=weights))

@@ -1,0 +1,198 @@
+"""Fitted Q evaluation: its equations by hand, its steps beside d3rlpy's, and its values where the truth is known.
+
+`benchmarks/d3rlpy_fqe_steps.py` recorded d3rlpy's side.
+"""
+
+from dataclasses import replace as changed
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_d3rlpy_steps import filled
+
+import fova
+from fova import algorithms
+from fova.algorithms import configure
+from fova.algorithms.base import Batch, Broadcast, Submission, replace
+from fova.algorithms.fqe import Critics, loss_of, target, with_policy
+from fova.data.transitions import Episode, from_episodes
+from fova.errors import FovaError
+from fova.federation.aggregation import AGGREGATIONS
+from fova.federation.engine import RoundSettings
+from fova.federation.privacy import Privacy
+from fova.federation.simulation import Simulation
+from fova.networks import make_actor
+from fova.spaces import Discrete, Space
+from tiny import make_transitions
+
+RECORD = Path(__file__).with_name("d3rlpy_fqe_steps.npz")
+
+
+def test_the_target_by_hand():
+    # 0.1 * 2 + 0.9 * 5; nothing follows an end
+    assert target(jnp.array(2.0), jnp.array(0.0), jnp.array(5.0), 0.9) == pytest.approx(4.7)
+    assert target(jnp.array(2.0), jnp.array(1.0), jnp.array(5.0), 0.9) == pytest.approx(0.2)
+
+
+def test_the_loss_by_hand():
+    errors = jnp.array([0.5, -2.0])
+    np.testing.assert_allclose(loss_of(errors, 0.0), [0.125, 2.0])
+    np.testing.assert_allclose(loss_of(errors, 1.0), [0.125, 1.5])  # 1 * (2 - 0.5)
+
+
+@pytest.mark.parametrize(("kind", "squares"), [("continuous", True), ("discrete", False)])
+def test_twenty_steps_are_those_of_d3rlpy(kind, squares):
+    """d3rlpy has the squared loss for continuous actions, without our factor 1/2, and Huber's for discrete ones."""
+    record = np.load(RECORD)
+    actions = record["codes"] if kind == "discrete" else record["actions"]
+    steps, size = record["rewards"].shape
+    space = Space.unit(3, 2) if kind == "continuous" else Space(3, Discrete.numbered(3))
+    algorithm = configure(
+        "fqe", critics=1, hidden=(6, 5), policy_hidden=(6, 5), batch_size=size, discount=0.9, tau=1.0,
+        huber=0.0 if squares else 1.0, critic_layer_norm=False, actor="deterministic",
+    )  # fmt: skip
+    learner = algorithm.init(jax.random.key(0), space)
+    before, after = (
+        filled(learner.critic.network, record[f"{kind}_{moment}"][None]) for moment in ("before", "after")
+    )
+    learner = replace(learner, critic=replace(learner.critic, network=before), target_critic=before)
+    broadcast = Broadcast(filled(learner.actor.network, record[f"{kind}_policy"]), before)
+    step = jax.jit(algorithm.step)
+    for i in range(steps):
+        rows = {name: record[name][i] for name in ("observations", "rewards", "next_observations", "terminals")}
+        batch = Batch(**rows, actions=actions[i], next_actions=actions[i], has_next_action=np.ones(size))
+        learner, metrics = step(learner, broadcast, batch, jax.random.key(0))
+        expected = record[f"{kind}_losses"][i] / (2.0 if squares else 1.0)
+        assert float(metrics["critic_loss"]) == pytest.approx(float(expected), rel=1e-4)
+    # Half the loss makes a difference to Adam only through its epsilon, where a gradient is next to nothing.
+    close = 3e-5 if squares else 2e-6
+    jax.tree.map(lambda x, z: np.testing.assert_allclose(x, z, atol=close), learner.critic.network, after)
+
+
+# --- A federation -----------------------------------------------------------------------------------------
+
+SPACE = Space.unit(3, 2)
+TINY = {"hidden": (8,), "policy_hidden": (8,), "batch_size": 8, "critics": 2}
+
+
+def fitted(clients, space=SPACE, rounds=2, steps=2, names=TINY, **settings):
+    algorithm = configure("fqe", **names)
+    settings = RoundSettings(local_steps=steps * algorithm.critics, **settings)
+    simulation = Simulation(algorithm, clients, space, settings)
+    state = simulation.start()
+    actor = make_actor(jax.random.key(9), space, "clipped", names["policy_hidden"])
+    state = state._replace(server=with_policy(state.server, actor))
+    for _ in range(rounds):
+        state, report = simulation.round(state)
+    return state, report, actor
+
+
+def clients():
+    return {name: make_transitions(i) for i, name in enumerate("abc")}
+
+
+def same(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+def test_the_policy_is_never_changed():
+    state, report, actor = fitted(clients())
+    assert same(state.broadcast.actor, actor)
+    assert {"critic_loss", "td_error", "q_data", "value", "rows"} <= set(report.clients["a"])
+
+
+def test_the_same_seed_gives_the_same_critics_and_another_does_not():
+    one, again, other = (fitted(clients(), seed=seed)[0].broadcast.critic for seed in (0, 0, 1))
+    assert same(one, again)
+    assert not same(one, other)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"aggregation": AGGREGATIONS["median"]},
+        {"aggregation": AGGREGATIONS["krum"]},
+        {"aggregation": AGGREGATIONS["uniform"], "privacy": Privacy("client", 1.0, 1.0, 1e-5, 3, 1.0)},
+    ],
+    ids=["median", "krum", "privacy"],
+)
+def test_robust_and_private_rounds_leave_the_policy_alone(settings):
+    state, _, actor = fitted(clients(), **settings)
+    assert same(state.broadcast.actor, actor)
+    assert not same(state.broadcast.critic, fitted(clients())[0].broadcast.critic)
+
+
+def test_a_client_cannot_change_the_policy():
+    algorithm = configure("fqe", **TINY)
+    server = algorithm.start(algorithm.init(jax.random.key(0), SPACE))
+    forged = jax.tree.map(lambda leaf: leaf[None] + 1.0, server.broadcast)
+    after = algorithm.aggregate(server, Submission(forged, jnp.zeros(1), {}))
+    assert same(after.broadcast.actor, server.broadcast.actor)
+    assert same(after.broadcast.critic, jax.tree.map(lambda leaf: leaf[0], forged.critic))
+
+
+def test_clients_count_by_their_rows():
+    algorithm = configure("fqe", **TINY)
+    state, report, _ = fitted({"large": make_transitions(0, episodes=6), "small": make_transitions(1, episodes=2)})
+    weights = {name: metrics["server_weight"] for name, metrics in report.clients.items()}
+    rows = {name: metrics["rows"] for name, metrics in report.clients.items()}
+    assert weights["large"] / weights["small"] == pytest.approx(rows["large"] / rows["small"], rel=1e-4)
+    assert algorithm.networks(state.broadcast) is state.broadcast.critic
+
+
+def one_state(reward, terminated, episodes=20, steps=5, seed=0, discrete=False):
+    """A single state with a constant reward; every episode ends by itself, or is cut by a time-out."""
+    rng = np.random.default_rng(seed)
+    draw = (lambda: rng.integers(0, 2, (steps, 1))) if discrete else (lambda: rng.uniform(-1, 1, (steps, 1)))
+    return from_episodes(
+        Episode(np.zeros((steps + 1, 1), np.float32), draw().astype(np.float32),
+                np.full(steps, reward, np.float32), terminated) for _ in range(episodes)
+    )  # fmt: skip
+
+
+LEARNS = {"hidden": (8,), "policy_hidden": (8,), "batch_size": 32, "critics": 2, "critic_lr": 0.02, "tau": 0.1}
+
+
+@pytest.mark.parametrize(("terminated", "value"), [(False, 1.0), (True, 0.1 / (1 - 0.9 * 0.8))])
+@pytest.mark.parametrize("discrete", [False, True], ids=["continuous", "discrete"])
+def test_it_finds_the_value_of_a_single_state(terminated, value, discrete):
+    """Reward 1 forever is worth 1 per step. If each step ends with chance 1/5: v = 0.1 + 0.9 * 4/5 v."""
+    data = {name: one_state(1.0, terminated, seed=i, discrete=discrete) for i, name in enumerate("ab")}
+    space = Space(1, Discrete.numbered(2)) if discrete else Space.unit(1, 1)
+    state, _, actor = fitted(data, space, rounds=5, steps=60, names=LEARNS | {"discount": 0.9})
+    found = Critics.__call__(state.broadcast.critic, jnp.zeros((1, 1)), actor(jnp.zeros((1, 1))).mode())
+    np.testing.assert_allclose(found, value, atol=0.06)
+
+
+def test_it_evaluates_the_policy_and_not_the_data():
+    """Action 1 pays 1, action 0 pays nothing, and the data takes both alike. The policy takes action 1."""
+    rng = np.random.default_rng(0)
+    actions = rng.integers(0, 2, (400, 1)).astype(np.float32)
+    data = from_episodes([Episode(np.zeros((401, 1), np.float32), actions, actions[:, 0], False)])
+    space = Space(1, Discrete.numbered(2))
+    algorithm = configure("fqe", **LEARNS | {"discount": 0.9})
+    simulation = Simulation(algorithm, {"a": data, "b": data}, space, RoundSettings(local_steps=120))
+    state = simulation.start()
+    actor = make_actor(jax.random.key(0), space, "clipped", (8,))
+    last = replace(actor.net.last, bias=jnp.array([0.0, 100.0]))
+    actor = replace(actor, net=replace(actor.net, last=last))
+    state = state._replace(server=with_policy(state.server, actor))
+    for _ in range(5):
+        state, _ = simulation.round(state)
+    found = state.broadcast.critic(jnp.zeros((2, 1)), jnp.array([[0.0], [1.0]])).mean(axis=0)
+    np.testing.assert_allclose(found, [0.9, 1.0], atol=0.06)  # v = 1; q of action 0 is 0.9 v
+
+
+def test_it_trains_no_policy(tmp_path):
+    assert "fqe" not in algorithms.by_name()
+    with pytest.raises(FovaError, match="fova judge RUN"):
+        fova.train(clients=fova.Federation.of(clients()), algorithm="fqe", directory=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_are_checked():
+    with pytest.raises(FovaError, match="critics"):
+        configure("fqe", critics=0)
+    assert changed(configure("fqe"), critics=3).stride == 3

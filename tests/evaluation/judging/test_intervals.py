@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+
+from fova.evaluation.judging import intervals
+from fova.evaluation.judging.intervals import Estimate, combined, of_statistic, of_values
+
+
+def test_the_interval_covers_the_mean_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    found = [of_values(rng.normal(size=(1, 40))) for _ in range(200)]
+    assert 0.84 <= np.mean([one.low <= 0.0 <= one.high for one in found]) <= 0.95
+
+
+def test_the_spread_between_repetitions_widens_it():
+    found = of_values(np.array([[0.0], [2.0]]) + np.zeros((2, 10)))
+    assert (found.value, found.episode_error) == (1.0, 0.0)
+    assert found.fit_error == pytest.approx(1.0)  # std 1.414 / sqrt(2)
+    assert (found.low, found.high) == (0.0, 2.0)
+
+
+def test_the_standard_error_of_episodes_by_hand():
+    found = of_values(np.array([[1.0, 3.0]]))
+    assert (found.value, found.fit_error) == (2.0, 0.0)
+    assert found.episode_error == pytest.approx(1.0)  # std 1.414 / sqrt(2)
+
+
+def test_an_allowance_widens_both_sides():
+    values = np.random.default_rng(0).normal(size=(3, 20))
+    plain, wide = of_values(values), of_values(values, allowance=0.5)
+    assert (wide.low, wide.high) == pytest.approx((plain.low - 0.5, plain.high + 0.5))
+
+
+def test_a_single_episode_has_no_interval():
+    found = of_values(np.ones((3, 1)))
+    assert found.value == 1.0
+    assert np.isnan([found.low, found.high, found.episode_error]).all()
+    assert np.isnan(of_statistic(lambda counts: 2.0, 1).low)
+
+
+def test_a_statistic_of_resampled_episodes():
+    values = np.arange(10.0)
+    found = of_statistic(lambda counts: float(counts @ values / counts.sum()), 10)
+    assert found.value == 4.5
+    assert found.low < 4.0 < 5.0 < found.high
+    assert found == of_statistic(lambda counts: float(counts @ values / counts.sum()), 10)
+
+
+def test_the_federation_by_hand():
+    # shares 1/4 and 3/4; variances of episodes add up, errors of the shared fit add up linearly
+    two = [Estimate(2.0, 0, 0, 0.4, 0.1), Estimate(6.0, 0, 0, 0.8, 0.3)]
+    found = combined(two, [1, 3], allowance=0.2)
+    assert found.value == pytest.approx(5.0)
+    assert found.episode_error == pytest.approx(np.hypot(0.1, 0.6))
+    assert found.fit_error == pytest.approx(0.25)
+    reach = intervals.NORMAL_QUANTILE * np.sqrt(0.1**2 + 0.6**2 + 0.25**2) + 0.2
+    assert (found.low, found.high) == pytest.approx((5.0 - reach, 5.0 + reach))

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+
+from fova.evaluation.judging.support import Log, action_distances, action_shares, nearest_states, support
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def log(rng, rows, spread=0.3):
+    """Actions near the state's own value."""
+    states = rng.uniform(-1, 1, (rows, 1))
+    return Log(states, states + spread * rng.uniform(-1, 1, (rows, 1)))
+
+
+def test_a_policy_that_acts_as_the_data_is_inside(rng):
+    queries, logged = log(rng, 300), log(rng, 2000)
+    assert support(queries, queries.states, logged).inside > 0.95
+
+
+def test_actions_that_nobody_took_are_outside(rng):
+    queries, logged = log(rng, 300), log(rng, 2000)
+    assert support(queries, queries.states + 2.0, logged).inside == 0.0
+    half = np.where(np.arange(300)[:, None] < 150, queries.states, queries.states - 2.0)
+    assert support(queries, half, logged).inside == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_threshold_is_what_the_data_itself_keeps_to():
+    """One logged state and action; the data's own actions are 1 to 100 steps of 0.01 away from it."""
+    logged = Log(np.zeros((1, 1)), np.zeros((1, 1)))
+    queries = Log(np.zeros((100, 1)), np.arange(1, 101)[:, None] / 100)
+    found = support(queries, queries.actions, logged)
+    assert found.threshold == pytest.approx(0.9505)  # the 95 % quantile
+    assert found.inside == pytest.approx(0.95)
+
+
+def test_a_deterministic_log_does_not_put_every_rounding_outside(rng):
+    queries, logged = log(rng, 300, spread=0.0), log(rng, 5000, spread=0.0)
+    found = support(queries, queries.actions + 0.05, logged)
+    assert found.threshold == pytest.approx(0.1)
+    assert found.inside == 1.0
+
+
+def test_a_discrete_action_is_inside_where_it_was_taken():
+    states = np.repeat([[0.0], [10.0]], 100, axis=0)
+    logged = Log(states, np.repeat([[0.0], [1.0]], 100, axis=0))
+    queries = Log(np.array([[0.0], [10.0], [10.0]]), np.array([[0.0], [1.0], [1.0]]))
+    assert support(queries, np.array([[0.0], [1.0], [0.0]]), logged, discrete=True).inside == pytest.approx(2 / 3)
+
+
+def test_nearest_states_and_actions_by_hand():
+    near = nearest_states(np.array([[0.1], [3.9]]), np.array([[0.0], [1.0], [3.0], [4.0]]), count=2)
+    assert [sorted(row) for row in near.tolist()] == [[0, 1], [2, 3]]
+    distances = action_distances(np.array([[0.0, 0.0]]), np.array([[[3.0, 4.0], [6.0, 8.0]]]))
+    assert distances.tolist() == [5.0]
+
+
+def test_shares_of_actions_by_hand():
+    """Four logged rows, all of them neighbours: 3 of action 0, 1 of action 1, and the log's own mixture once."""
+    logged = Log(np.zeros((4, 1)), np.array([[0.0], [0.0], [0.0], [1.0]]))
+    shares = action_shares(np.zeros((1, 1)), logged, count=3)
+    np.testing.assert_allclose(shares, [[(3 + 0.75) / 5, (1 + 0.25) / 5, 0.0]])
