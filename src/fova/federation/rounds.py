@@ -98,7 +98,8 @@ def start(algorithm: Any, space: Space, key: PRNGKeyArray) -> tuple[Any, Any]:
 def rows_of(prepared: Transitions, discount: float) -> NDArray[np.float32]:
     """A client's prepared data as the rows of `Data`, on the host."""
     fields = {name: getattr(prepared, name) for name in Batch._fields if name != "next_returns"}
-    return pack(Batch(**fields, next_returns=next_returns(prepared, discount)))
+    fields["next_returns"] = next_returns(prepared, discount)
+    return pack(Batch(**fields))
 
 
 def no_data(space: Space) -> Data:
