@@ -19,6 +19,7 @@ from safetensors.numpy import load, save
 
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
+from fova.recipe import Recipe, is_records
 from fova.spaces import Box, Discrete, Space
 
 Floats = NDArray[np.floating[Any]]
@@ -61,6 +62,8 @@ class Policy:
     Observations may have any leading axes, or none for a single one. Continuous actions have a last axis of their
     columns. Discrete actions are integer codes without one; `policy.space.action.names` has the name of each code.
     Several policies of one shape can be stacked along a leading axis of every weight and run at once (`stack`).
+    A policy that was trained on tables also takes raw records: a mapping from column to value, a list of them, or a
+    table.
 
     The weights are named `layers.0.weight`, `layers.0.bias`, ..., `last.weight`, `last.bias`. There may also be
     `norms.0.scale`, `norms.0.shift`, ... (LayerNorm), and `observation_mean` with `observation_std`. Without the
@@ -71,6 +74,7 @@ class Policy:
     weights: dict[str, Floats]
     space: Space
     facts: dict[str, Any] = field(default_factory=dict)  # where it comes from; not needed to run it
+    inputs: Recipe | None = None  # how a raw record becomes an observation, if it was trained on tables
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -123,9 +127,9 @@ class Policy:
 
     # --- The forward pass ---
 
-    def _outputs(self, observations: ArrayLike) -> Floats:
+    def _outputs(self, observations: Any) -> Floats:
         """The network's outputs, one row for each observation."""
-        x = _as_floats(observations)
+        x = _as_floats(self._encoded(observations) if is_records(observations) else observations)
         if x.ndim == 0 or x.shape[-1] != self.space.observation:
             raise FovaError(
                 f"The policy takes observations of {self.space.observation} numbers, but got shape {x.shape}."
@@ -139,6 +143,14 @@ class Policy:
             raise _not_finite(x, rows)
         outputs = _forward(rows, self._layers)
         return outputs[..., 0, :] if x.ndim == 1 else outputs
+
+    def _encoded(self, records: Any) -> Floats:
+        if self.inputs is None:
+            raise FovaError(
+                f"This policy was not trained on tables, so it takes no records. Give {self.space.observation} "
+                "numbers."
+            )
+        return self.inputs.observations(records)
 
     def _unit_actions(self, outputs: Floats, noise: Floats | None) -> Floats:
         if self.kind == "deterministic":
@@ -175,7 +187,9 @@ class Policy:
     def save(self, path: str | Path) -> None:
         """Write `path` (ending in .safetensors) and the .json beside it; neither is ever half-written."""
         path = Path(path)
-        description = {"format": FORMAT, "kind": self.kind, "space": self.space.to_json()}
+        description: dict[str, Any] = {"format": FORMAT, "kind": self.kind, "space": self.space.to_json()}
+        if self.inputs is not None:
+            description["inputs"] = self.inputs.to_json()
         description |= {name: fact for name, fact in self.facts.items() if name not in description}
         write_atomically(path, save({name: np.ascontiguousarray(v) for name, v in self.weights.items()}))
         write_atomically(path.with_suffix(".json"), (json.dumps(description, indent=2) + "\n").encode())
@@ -247,11 +261,13 @@ def stack(policies: Sequence[Policy]) -> Policy:
 # --- From a trained actor ---------------------------------------------------------------------------------
 
 
-def from_actor(actor: Any, normaliser: Normalised | None, space: Space, **facts: Any) -> Policy:
+def from_actor(
+    actor: Any, normaliser: Normalised | None, space: Space, inputs: Recipe | None = None, **facts: Any
+) -> Policy:
     """The policy of a trained actor (`fova.networks`), with the statistics it was trained with.
 
-    A normaliser of None says that the actor takes raw observations. An actor of any other class is refused: what
-    its outputs mean as actions would have to be guessed.
+    A normaliser of None says that the actor takes raw observations. `inputs` makes observations of records. Any
+    other class of actor is refused: what its outputs mean as actions would have to be guessed.
     """
     from fova.networks import CategoricalActor, DeterministicActor, GaussianActor
 
@@ -269,7 +285,9 @@ def from_actor(actor: Any, normaliser: Normalised | None, space: Space, **facts:
     named = _parameters_of(actor.net)
     if normaliser is not None:
         named |= dict(zip(NORMALISER, (normaliser.mean, normaliser.std)))
-    return Policy(kind, {name: np.asarray(value, np.float32) for name, value in named.items()}, space, facts)
+    return Policy(
+        kind, {name: np.asarray(value, np.float32) for name, value in named.items()}, space, facts, inputs
+    )
 
 
 def to_actor(policy: Policy) -> Any:
@@ -325,8 +343,9 @@ def _read(description: Any, weights: dict[str, Floats]) -> Policy:
         weights = {name: values for name, values in weights.items() if name not in ("action_low", "action_high")}
     elif given != FORMAT:
         raise FovaError(f"its .json does not describe a {FORMAT} or {OLD_FORMAT} policy")
-    facts = {name: fact for name, fact in description.items() if name not in ("format", "kind", "space")}
-    policy = Policy(description.get("kind"), weights, Space.from_json(description.get("space")), facts)
+    facts = {name: fact for name, fact in description.items() if name not in ("format", "kind", "space", "inputs")}
+    inputs = Recipe.from_json(description["inputs"]) if "inputs" in description else None
+    policy = Policy(description.get("kind"), weights, Space.from_json(description.get("space")), facts, inputs)
     insist_on_sound_weights(policy)
     return policy
 
@@ -350,6 +369,10 @@ def parse_weights(content: bytes) -> dict[str, Floats]:
 
 def insist_on_sound_weights(policy: Policy) -> None:
     """Refuse weights that are missing, unknown, of the wrong shape, NaN or infinite."""
+    if policy.inputs is not None and policy.inputs.width != policy.space.observation:
+        raise FovaError(
+            f"its records make {policy.inputs.width} numbers, but its observations have {policy.space.observation}"
+        )
     shapes = _expected_shapes(policy)
     wrong = sorted(set(policy.weights) ^ set(shapes))
     if wrong:

@@ -32,15 +32,16 @@ def as_numpy(net, member=None):
     }
 
 
-def log_density(kind, actor, s, a):
+def log_density(kind, actor, s, a, offset=0.0):
+    """log pi(a|s). `offset` is what some programs add to 1 - a^2 in the density of a squashed action."""
     out = mlp(actor, s)
     half = len(out) // 2
     mean, log_std = out[:half], np.clip(out[half:], -5.0, 2.0)
     if kind == "clipped":
         x, mean, correction = a, np.tanh(mean), 0.0
     else:
-        a = np.clip(a, -(1 - 1e-6), 1 - 1e-6)
-        x, correction = np.arctanh(a), np.sum(np.log(1 - a**2))
+        inside = np.clip(a, -(1 - 1e-6), 1 - 1e-6)
+        x, correction = np.arctanh(inside), np.sum(np.log(1 - (a if offset else inside) ** 2 + offset))
     normal = -0.5 * ((x - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
     return normal.sum() - correction
 
@@ -55,50 +56,81 @@ def held_vote(q, entrants, order):
     return winners, min(q[i][winners[i]] for i in range(2))
 
 
+def soft_maximum(config, kind, nets, row, drawn, i):
+    """T log sum exp of (Q_i(s, a) - log-density) / T over a vote at s, one at s' and a uniform action."""
+    s, next_s, next_behaviour, next_entrants, entrants, next_winner = row
+    proposer = {0: nets["later_actor"], 2: nets["global_actor"]}
+
+    def q(a, critic):
+        return mlp(nets["critics"][critic], np.concatenate([s, a]))[0]
+
+    def density(who, state, a):
+        return 0.0 if who == 1 else log_density(kind, proposer[who], state, a, config.density_offset)
+
+    chosen = []
+    for state, actions, allowed, by_target in (
+        (s, drawn["here"], entrants, None),
+        (next_s, [drawn["there"][0], next_behaviour, drawn["there"][2]], next_entrants, next_winner),
+    ):
+        gains = [[q(a, c) - density(who, state, a) for who, a in enumerate(actions)] for c in range(2)]
+        if config.soft_vote == "q_minus_log_pi":
+            winner = held_vote(gains, allowed, config.vote_order)[0][i]
+        elif by_target is None:
+            winner = held_vote([[q(a, c) for a in actions] for c in range(2)], allowed, config.vote_order)[0][i]
+        else:
+            winner = by_target(actions)[i]
+        chosen.append(gains[i][winner])
+    chosen.append(q(drawn["uniform"], i) - len(drawn["uniform"]) * np.log(0.5))
+    t = config.soft_temperature
+    return t * np.log(np.sum(np.exp(np.array(chosen) / t)))
+
+
 def losses(config, kind, nets, batch, actions, uniform):
     """Critic and actor objective of one client on one batch.
 
-    nets: actor, global_actor, critics [2], target [2], previous [2] or None, log_temperature or None.
-    actions: local, global (at s), next_local, next_global (at s'), all [batch, action].
+    nets: actor, later_actor (whose actions the critics see), global_actor, critics [2], target [2], previous [2] or
+    None, log_temperature or None.
+    actions: for each term that samples (acted, weight, target, soft) four arrays [batch, action]: local and global
+    at s, local and global at s'.
     """
 
     def q(critics, s, a):
         return [mlp(critic, np.concatenate([s, a]))[0] for critic in critics]
+
+    def density(actor, s, a):
+        return log_density(kind, actor, s, a, config.density_offset)
 
     rows = len(batch["rewards"])
     critic_total, actor_total = np.zeros(2), 0.0
     details = {"w": [], "y": [], "q_data": [], "td_error": [], "gap": [], "log_local": [], "shares": np.zeros(3)}
     for n in range(rows):
         s, a, next_s = batch["observations"][n], batch["actions"][n], batch["next_observations"][n]
-        here = [actions["local"][n], a, actions["global"][n]]
-        there = [actions["next_local"][n], batch["next_actions"][n], actions["next_global"][n]]
+        drawn = {term: [values[n] for values in four] for term, four in actions.items()}
+        a_next, has_next = batch["next_actions"][n], batch["has_next_action"][n]
+        if config.terminal_action == "negated" and batch["terminals"][n]:
+            a_next, has_next = -a, 1.0
         entrants = [0, 1, 2] if config.vote else [0]
-        next_entrants = [c for c in entrants if c != 1 or batch["has_next_action"][n]]
+        next_entrants = [c for c in entrants if c != 1 or has_next]
 
-        q_next = np.transpose([q(nets["target"], next_s, c) for c in there])
-        next_winner, next_value = held_vote(q_next, next_entrants, config.vote_order)
+        def vote_ahead(there):
+            q_next = np.transpose([q(nets["target"], next_s, c) for c in there])  # noqa: B023
+            return held_vote(q_next, next_entrants, config.vote_order)  # noqa: B023
+
+        next_winner, next_value = vote_ahead([drawn["target"][2], a_next, drawn["target"][3]])
         y = batch["rewards"][n] + config.discount * (1 - batch["terminals"][n]) * next_value
         for i in range(2):
             details["shares"][next_winner[i]] += 0.5 / rows
 
+        here = [drawn["soft"][0], a, drawn["soft"][1]]
         q_here = np.transpose([q(nets["critics"], s, c) for c in here])
         winner, _ = held_vote(q_here, entrants, config.vote_order)
+        sources = {"here": here, "there": [drawn["soft"][2], None, drawn["soft"][3]], "uniform": uniform[n]}
         for i in range(2):
             if config.conservative == "vote":
                 pushed = q_here[i][winner[i]]
             else:
-                proposer = {0: nets["actor"], 2: nets["global_actor"]}
-
-                def density(who, state, action):
-                    return 0.0 if who == 1 else log_density(kind, proposer[who], state, action)  # noqa: B023
-
-                a_next = there[next_winner[i]]
-                sources = [
-                    q_here[i][winner[i]] - density(winner[i], s, here[winner[i]]),
-                    q(nets["critics"], s, a_next)[i] - density(next_winner[i], next_s, a_next),
-                    q(nets["critics"], s, uniform[n])[i] - len(a) * np.log(0.5),
-                ]
-                pushed = np.log(np.sum(np.exp(sources)))
+                row = (s, next_s, a_next, next_entrants, entrants, lambda there: vote_ahead(there)[0])
+                pushed = soft_maximum(config, kind, nets, row, sources, i)
             critic_total[i] += config.td_scale * (q_here[i][1] - y) ** 2 + config.alpha * (pushed - q_here[i][1])
             if nets.get("previous"):
                 q_before = nets["rescale"] * q(nets["previous"], s, a)[i]
@@ -108,20 +140,19 @@ def losses(config, kind, nets, batch, actions, uniform):
             details["gap"].append(pushed - q_here[i][1])
 
         judges = nets["critics"] if config.advantage_from == "current" else nets["target"]
-        judged = np.transpose([q(judges, s, c) for c in here])
+        rivals = [drawn["weight"][0], a, drawn["weight"][1]]
+        judged = np.transpose([q(judges, s, c) for c in rivals])
         judged_winner, v = held_vote(judged, entrants, config.vote_order)
-        weighed = 2 if config.weigh == "global" else 1
-        w = (
-            min(np.exp((min(judged[0][weighed], judged[1][weighed]) - v) / config.beta), 100.0)
-            if config.awr
-            else 1.0
-        )
-        imitated = a if config.imitate == "data" else here[judged_winner[0]]
-        objective = config.lam * w * log_density(kind, nets["actor"], s, imitated) + min(q_here[0][0], q_here[1][0])
+        weighed = min(q(judges, s, drawn["acted"][1] if config.weigh == "global" else a))
+        w = min(np.exp((weighed - v) / config.beta), config.weight_cap) if config.awr else 1.0
+        imitated = a if config.imitate == "data" else rivals[judged_winner[0]]
+        a_l = drawn["acted"][0]
+        objective = config.lam * w * density(nets["actor"], s, imitated) + min(q(nets["critics"], s, a_l))
+        log_local = density(nets["actor"], s, a_l)
         if nets.get("log_temperature") is not None:
-            objective -= np.exp(nets["log_temperature"]) * log_density(kind, nets["actor"], s, here[0])
+            objective -= np.exp(nets["log_temperature"]) * log_local
         actor_total -= objective
-        details["log_local"].append(log_density(kind, nets["actor"], s, here[0]))
+        details["log_local"].append(log_local)
         details["w"].append(w)
         details["y"].append(y)
     return critic_total.sum() / rows, actor_total / rows, details

@@ -8,20 +8,8 @@ import pytest
 from algorithms.numpy_fova import as_numpy, losses
 from fova.algorithms import configure
 from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Temperature, adam_step, replace
-from fova.algorithms.fova import (
-    BEHAVIOUR,
-    GLOBAL,
-    LOCAL,
-    Fova,
-    Memory,
-    awr_loss,
-    awr_weight,
-    memory_loss,
-    soft_maximum,
-    vcql_loss,
-    vote,
-    voted,
-)
+from fova.algorithms.fova import Fova, Memory, awr_loss, awr_weight, memory_loss, vcql_loss
+from fova.algorithms.vote import BEHAVIOUR, GLOBAL, LOCAL, soft_maximum, vote, voted
 from fova.networks import polyak
 from fova.spaces import Space
 from tiny import batch_of, make_transitions
@@ -80,8 +68,9 @@ def test_vcql_loss_by_hand():
 
 
 def test_weight_is_one_where_the_global_action_is_the_best_and_capped():
-    w = awr_weight(jnp.array([3.0, 1.0, 50.0]), jnp.array([3.0, 3.0, 0.0]), beta=2.0)
-    np.testing.assert_allclose(w, [1.0, np.exp(-1.0), 100.0], rtol=1e-6)
+    q, v = jnp.array([3.0, 1.0, 50.0]), jnp.array([3.0, 3.0, 0.0])
+    np.testing.assert_allclose(awr_weight(q, v, beta=2.0, cap=100.0), [1.0, np.exp(-1.0), 100.0], rtol=1e-6)
+    np.testing.assert_allclose(awr_weight(q, v, beta=2.0, cap=1.0), [1.0, np.exp(-1.0), 1.0], rtol=1e-6)
 
 
 def test_awr_loss_by_hand():
@@ -91,9 +80,10 @@ def test_awr_loss_by_hand():
 
 
 def test_soft_maximum_and_memory_by_hand():
-    q_voted, q_others = jnp.log(jnp.array([[2.0]])), jnp.log(jnp.array([[[3.0], [5.0]]]))
-    density = jnp.log(jnp.array([[[0.5], [1.0], [0.25]]]))
-    assert float(soft_maximum(q_voted, q_others, density)[0, 0]) == pytest.approx(np.log(2 / 0.5 + 3 + 5 / 0.25))
+    q = jnp.log(jnp.array([[[2.0], [3.0], [5.0]]]))
+    density = jnp.log(jnp.array([[[0.5], [1.0], [0.25]]]))  # the ratios are 4, 3 and 20
+    assert float(soft_maximum(q, density, 1.0)[0, 0]) == pytest.approx(np.log(4 + 3 + 20))
+    assert float(soft_maximum(q, density, 0.5)[0, 0]) == pytest.approx(0.5 * np.log(16 + 9 + 400))
     q_data, q_before = jnp.array([[1.0, 2.0], [0.0, 0.0]]), jnp.array([[0.0, 0.0], [3.0, 0.0]])
     assert float(memory_loss(q_data, q_before)) == pytest.approx(2.5 + 4.5)
 
@@ -112,8 +102,11 @@ VARIANTS = {
     "equations": {"preset": "equations"},
     "recommended": {"preset": "recommended"},
     "released": {"preset": "released"},
-    "released but votes once": {"preset": "released", "vote_order": "min_then_max"},
+    "released but votes once": {"preset": "released", "vote_order": "min_then_max", "soft_temperature": 0.7},
+    "released, one sample for all terms": {"preset": "released", "fresh_samples": False},
     "soft maximum, clipped actor": {"conservative": "logsumexp", "lam": 0.7, "beta": 0.3, "alpha": 2.0},
+    "soft maximum of fresh winners": {"conservative": "logsumexp", "fresh_samples": True, "imitate": "vote"},
+    "actor first": {"update_order": "actor_first", "terminal_action": "negated", "beta": 0.5},
     "vote off": {"vote": False},
     "awr off": {"awr": False},
     "per-critic vote, target critics": {"vote_order": "max_then_min", "advantage_from": "target", "beta": 0.5},
@@ -152,23 +145,37 @@ def mixed_batch(seed: int) -> Batch:
     return batch
 
 
+def drawn(local, global_actor, batch, keys):
+    """Local and global actions at s, then at s'."""
+    states = (batch.observations, batch.observations, batch.next_observations, batch.next_observations)
+    policies = (local, global_actor, local, global_actor)
+    return [np.asarray(policy(s).sample(key)) for policy, s, key in zip(policies, states, keys)]
+
+
+def keys_of(algorithm, keys, term):
+    return [jax.random.fold_in(key, term) for key in keys] if algorithm.fresh_samples else keys
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_step_agrees_with_the_numpy_implementation(variant):
     algorithm = configure("fova", **{"hidden": (6, 5), **VARIANTS[variant]})
     learner, broadcast = different_networks(algorithm, seed=3)
     batch, key = mixed_batch(5), jax.random.key(11)
-    _, metrics = jax.jit(algorithm.step)(learner, broadcast, batch, key)
+    new, metrics = jax.jit(algorithm.step)(learner, broadcast, batch, key)
 
+    later = new.actor if algorithm.update_order == "actor_first" else learner.actor
     k = jax.random.split(key, 5)
     actions = {
-        "local": learner.actor(batch.observations).sample(k[0]),
-        "global": broadcast.actor(batch.observations).sample(k[1]),
-        "next_local": learner.actor(batch.next_observations).sample(k[2]),
-        "next_global": broadcast.actor(batch.next_observations).sample(k[3]),
+        "acted": drawn(learner.actor, broadcast.actor, batch, k),
+        "weight": drawn(learner.actor, broadcast.actor, batch, keys_of(algorithm, k, 1)),
+        "target": drawn(later, broadcast.actor, batch, k),
+        "soft": drawn(later, broadcast.actor, batch, keys_of(algorithm, k, 2)),
     }
+    uniform_key = keys_of(algorithm, k, 2)[4]
     temperature, memory = learner.extra.temperature, learner.extra.memory
     nets = {
         "actor": as_numpy(learner.actor.network.net),
+        "later_actor": as_numpy(later.network.net),
         "global_actor": as_numpy(broadcast.actor.net),
         "critics": [as_numpy(learner.critic.network.net, i) for i in range(2)],
         "target": [as_numpy(learner.target_critic.net, i) for i in range(2)],
@@ -176,12 +183,10 @@ def test_step_agrees_with_the_numpy_implementation(variant):
         "rescale": None if memory is None else float(memory.rescale),
         "log_temperature": None if temperature is None else float(temperature.log),
     }
-    uniform = jax.random.uniform(k[4], batch.actions.shape, minval=-1.0, maxval=1.0)
+    uniform = jax.random.uniform(uniform_key, batch.actions.shape, minval=-1.0, maxval=1.0)
     rows = {name: np.asarray(values, np.float64) for name, values in batch._asdict().items()}
     printed = with_fields(algorithm, **dict(zip(("alpha", "lam", "beta"), algorithm.strengths)))
-    critic, actor, details = losses(
-        printed, algorithm.actor, nets, rows, {n: np.asarray(v) for n, v in actions.items()}, np.asarray(uniform)
-    )
+    critic, actor, details = losses(printed, algorithm.actor, nets, rows, actions, np.asarray(uniform))
     assert float(metrics["critic_loss"]) == pytest.approx(critic, rel=2e-4)
     assert float(metrics["actor_loss"]) == pytest.approx(actor, rel=2e-4)
     assert float(metrics["weight"]) == pytest.approx(np.mean(details["w"]), rel=2e-4)
@@ -255,10 +260,17 @@ def test_presets_differ_in_every_row_of_the_published_table():
     differing = {f for f in Fova.__dataclass_fields__ if getattr(equations, f) != getattr(released, f)}
     assert differing == {
         "conservative",
+        "soft_vote",
         "td_scale",
         "entropy",
         "vote_order",
         "advantage_from",
+        "weight_gradient",
+        "weight_cap",
+        "update_order",
+        "fresh_samples",
+        "terminal_action",
+        "density_offset",
         "lam",
         "beta",
         "actor_layer_norm",

@@ -286,7 +286,7 @@ BROKEN = {
     "empty parquet": (content("broken.parquet", b""), "", "cannot be read"),
     "text named parquet": (content("broken.parquet", b"PAR1 hello PAR1"), "", "cannot be read"),
     "truncated parquet": (shortened(parquet(), 0.7), "", "cannot be read"),
-    "unknown ending": (content("broken.csv", b"a,b\n1,2\n"), "", "'.csv'"),
+    "unknown ending": (content("broken.xls", b"a,b\n1,2\n"), "", "'.xls'"),
     "no ending": (content("broken", b"a,b\n1,2\n"), "", "has no ending"),
     "folder named npz": (folder_named("broken.npz"), "", "holds no data"),
     "folder named hdf5": (folder_named("broken.hdf5"), "", "holds no data"),

@@ -88,7 +88,7 @@ def test_compressed_and_half_precision_arrays_are_read(tmp_path):
         store["metadata/algorithm"] = "SAC"
     source = load(tmp_path / "a.hdf5")
     assert len(source.transitions) == rows - 1
-    assert len(source.notes) == 1  # on the last step; metadata is known and goes without saying
+    assert len(source.notes) == 2  # on endings and the last step; metadata is known and goes without saying
 
 
 def test_a_part_that_was_never_written_is_noted(tmp_path):

@@ -118,7 +118,7 @@ def test_memory_that_runs_out_on_the_way_is_an_error_in_words(tmp_path, monkeypa
     def full(*_):
         raise MemoryError
 
-    monkeypatch.setattr(sources, "from_episodes", full)
+    monkeypatch.setattr(sources, "cut", full)
     with pytest.raises(FovaError, match=r"a\.npz: is too large for this machine's memory"):
         load(write_npz(tmp_path / "a.npz"))
 

@@ -1,4 +1,4 @@
-import builtins
+import sys
 
 import numpy as np
 import pyarrow
@@ -124,13 +124,7 @@ def test_other_columns_are_left_alone_and_listed(tmp_path):
 
 def test_without_pyarrow_the_message_says_how_to_install_it(tmp_path, monkeypatch):
     file = write_parquet(tmp_path / "a.parquet")
-    real = builtins.__import__
-
-    def without(name, *rest, **named):
-        if name.startswith("pyarrow"):
-            raise ImportError(name)
-        return real(name, *rest, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(FovaError, match=r"pip install 'fova\[parquet\]'"):
+    for name in ("pyarrow", "pyarrow.parquet", "pyarrow.csv"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(FovaError, match=r"pip install 'fova\[tables\]'"):
         load(file)

@@ -25,7 +25,7 @@ def own_registry(monkeypatch):
 
 def test_every_built_in_task_is_known():
     mazes = [f"maze2d-{size}{reward}" for size in ("umaze", "medium", "large") for reward in ("", "-dense")]
-    assert registry.names() == sorted([*LOCOMOTION, *ADROIT, *GLUCOSE, *mazes])
+    assert registry.names() == sorted([*LOCOMOTION, *ADROIT, *GLUCOSE, *mazes, "sepsis"])
 
 
 @pytest.mark.parametrize("name", [*LOCOMOTION, *ADROIT, *GLUCOSE, "maze2d-umaze"])
@@ -94,7 +94,7 @@ def test_the_registry_is_light():
 
 def test_the_task_in_the_documentation_works():
     page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
-    code = page.split("```python\n")[1].split("```")[0]
+    code = page.split("## A task of your own")[1].split("```python\n")[1].split("```")[0]
     exec(compile(code, "docs/tasks.md", "exec"), {})
     task = registry.get("pendulum")
     federation = Federation.build([ClientSpec("random", 300), ClientSpec("random", 100)], task)

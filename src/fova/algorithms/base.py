@@ -36,7 +36,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy.typing import NDArray
 
 from fova.errors import FovaError
-from fova.networks import ActorKind, Initialisation, TwinCritic, distance, make_actor
+from fova.networks import ActorKind, GaussianForm, Initialisation, TwinCritic, distance, make_actor
 from fova.settings import Within, check_ranges
 from fova.spaces import Box, Space
 
@@ -328,10 +328,16 @@ class ActorCritic:
     def client_weights(self) -> ClientWeights:
         return "submitted"
 
+    @property
+    def gaussian(self) -> GaussianForm:
+        """The form of a Gaussian actor."""
+        return GaussianForm()
+
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:
         self.check_space(space)
         actor_key, critic_key = jax.random.split(key)
-        actor = make_actor(actor_key, space, self.actor, self.hidden, self.actor_layer_norm, self.initialisation)
+        layers = self.hidden, self.actor_layer_norm, self.initialisation
+        actor = make_actor(actor_key, space, self.actor, *layers, self.gaussian)
         critic = TwinCritic(critic_key, space, self.hidden, self.critic_layer_norm, self.initialisation)
         return Learner(
             actor=Model.start(actor, self.actor_lr),

@@ -1,8 +1,8 @@
 """FOVA: federated offline RL with a vote and advantage-weighted regression.
 
-Read this file beside the paper, whose equation labels stand at the functions. Three candidates compete at state x:
-a_l ~ pi_k(.|x) of the client's policy, a_b the action of the data at x, and a_g ~ pibar(.|x) of the global policy,
-which is frozen during a round.
+Read this file beside the paper, whose equation labels stand at the functions; `vote.py` has the vote. Three
+candidates compete at state x: a_l ~ pi_k(.|x) of the client's policy, a_b the action of the data at x, and
+a_g ~ pibar(.|x) of the global policy, which is frozen during a round.
 """
 
 from dataclasses import dataclass
@@ -11,23 +11,31 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, Model, Temperature, replace
-from fova.networks import Clipped, Forward, GaussianActor, Scored, Squashed, TwinCritic, pick, polyak
+from fova.algorithms.vote import (
+    BEHAVIOUR,
+    GLOBAL,
+    LOCAL,
+    Candidates,
+    SoftSources,
+    Vote,
+    VoteOrder,
+    candidates,
+    soft_sources,
+    vote,
+    voted,
+)
+from fova.networks import Clipped, Forward, GaussianActor, GaussianForm, Scored, Squashed, TwinCritic, polyak
 from fova.settings import Within
 from fova.spaces import Space
 
-LOCAL, BEHAVIOUR, GLOBAL = range(3)
-VoteOrder = Literal["min_then_max", "max_then_min"]
 Auto = Literal["auto"]
 
 # The values of "auto", in the federation's unit of reward: a good policy is worth about 1 / (1 - gamma) in it.
 AUTO_ALPHA, AUTO_BETA = 0.5, 0.3
 AUTO_LAMBDA = 1.0  # times 1 / (1 - gamma): imitation and Q then have about equal weight in the actor's loss
-
-# With the vote on, a_g is itself a candidate and w is in (0, 1]. With the vote off, only this bounds w.
-MAX_WEIGHT = 100.0
 
 
 # --- What a client carries beyond the skeleton ------------------------------------------------------------
@@ -46,65 +54,26 @@ class Extra(eqx.Module):
     memory: Memory | None
 
 
+class View(NamedTuple):
+    """What a step sees at s: the client's policy, the candidates, and their Q under the current critics."""
+
+    local: Forward
+    here: Candidates
+    scored: Scored
+
+
+class Keys(NamedTuple):
+    local: PRNGKeyArray
+    global_policy: PRNGKeyArray
+    next_local: PRNGKeyArray
+    next_global: PRNGKeyArray
+    uniform: PRNGKeyArray
+
+
+WEIGHT, CONSERVATIVE = 1, 2  # terms of the objectives that can have samples of their own
+
+
 # --- The equations ----------------------------------------------------------------------------------------
-
-
-class Candidates(NamedTuple):
-    actions: Float[Array, "3 batch action"]  # a_l, a_b, a_g
-    log_density: Float[Array, "3 batch"]  # under the policy that proposed it; 0 for the data's action
-
-
-class Vote(NamedTuple):
-    winner: Int[Array, "2 batch"]  # the candidate that each critic takes
-    value: Float[Array, " batch"]
-
-
-def candidates(
-    local: Squashed | Clipped,
-    behaviour: Float[Array, "batch action"],
-    global_policy: Squashed | Clipped,
-    local_key: PRNGKeyArray,
-    global_key: PRNGKeyArray,
-) -> Candidates:
-    """One action from each of pi_k, the data and pibar."""
-    a_l, log_l = local.sample_with_log_prob(local_key)
-    a_g, log_g = global_policy.sample_with_log_prob(global_key)
-    return Candidates(jnp.stack([a_l, behaviour, a_g]), jnp.stack([log_l, jnp.zeros_like(log_l), log_g]))
-
-
-def vote(q: Float[Array, "2 candidates batch"], ballot: Float[Array, "candidates batch"], order: VoteOrder) -> Vote:
-    """eq. (vote_policy): the candidate with the largest Q wins. `ballot` is 0 for a candidate that may not win."""
-    q = jnp.where(ballot > 0, q, -jnp.inf)
-    if order == "min_then_max":  # one vote on the smaller value of the twins
-        q = jnp.broadcast_to(q.min(axis=0), q.shape)
-    return Vote(q.argmax(axis=1), q.max(axis=1).min(axis=0))
-
-
-def voted(
-    values: Float[Array, "3 batch ..."], winner: Int[Array, "critic batch"]
-) -> Float[Array, "critic batch ..."]:
-    """For each critic and state, the winning candidate's action or log-density."""
-    return pick(jnp.broadcast_to(values, (len(winner), *values.shape)), winner)
-
-
-def soft_sources(
-    here: Candidates, there: Candidates, winner: Int[Array, "2 batch"], next_winner: Int[Array, "2 batch"], key: Any
-) -> tuple[Float[Array, "2 2 batch action"], Float[Array, "2 3 batch"]]:
-    """The voted action at s' and a uniform one; the log-densities of the voted action at s and of these two."""
-    a_next = voted(there.actions, next_winner)
-    a_uniform = jax.random.uniform(key, a_next.shape[1:], minval=-1.0, maxval=1.0)
-    log_here, log_next = voted(here.log_density, winner), voted(there.log_density, next_winner)
-    log_uniform = jnp.full_like(log_here, -a_next.shape[-1] * jnp.log(2.0))
-    actions = jnp.stack([a_next, jnp.broadcast_to(a_uniform, a_next.shape)], axis=1)
-    return actions, jnp.stack([log_here, log_next, log_uniform], axis=1)
-
-
-def soft_maximum(
-    q_voted: Float[Array, "2 batch"], q_others: Float[Array, "2 2 batch"], log_density: Float[Array, "2 3 batch"]
-) -> Float[Array, "2 batch"]:
-    """The authors' program: log sum exp over the three sources of Q minus log-density, all at s."""
-    q = jnp.concatenate([q_voted[:, None], q_others], axis=1)
-    return jax.nn.logsumexp(q - log_density, axis=1)
 
 
 def vcql_loss(
@@ -123,9 +92,11 @@ def memory_loss(q_data: Float[Array, "2 batch"], q_before: Float[Array, "2 batch
     return jnp.square(q_data - q_before).mean(axis=1).sum()
 
 
-def awr_weight(q: Float[Array, " batch"], v: Float[Array, " batch"], beta: float) -> Float[Array, " batch"]:
+def awr_weight(
+    q: Float[Array, " batch"], v: Float[Array, " batch"], beta: float, cap: float
+) -> Float[Array, " batch"]:
     """w(s) = exp((Q(s, a_g) - V(s)) / beta), with Q(s, a_g) as printed or the Q of another candidate."""
-    return jnp.minimum(jnp.exp((q - v) / beta), MAX_WEIGHT)
+    return jnp.minimum(jnp.exp((q - v) / beta), cap)
 
 
 def awr_loss(
@@ -159,10 +130,17 @@ class Fova(ActorCritic):
         "released": {
             "actor": "squashed",
             "conservative": "logsumexp",
+            "soft_vote": "q_minus_log_pi",
             "td_scale": 1.0,
             "entropy": "auto",
             "vote_order": "max_then_min",
             "advantage_from": "target",
+            "weight_gradient": True,
+            "weight_cap": 1.0,
+            "update_order": "actor_first",
+            "fresh_samples": True,
+            "terminal_action": "negated",
+            "density_offset": 1e-6,
             "lam": 3.0,
             "beta": 3.0,
             "actor_layer_norm": True,
@@ -184,14 +162,33 @@ class Fova(ActorCritic):
     conservative: Literal["vote", "logsumexp"] = "vote"
     """Which Q the critics push down: that of the voted action, or a soft maximum over the votes at s and s' and a
     uniform action."""
+    soft_vote: Literal["q", "q_minus_log_pi"] = "q"
+    """What wins the two votes of the soft maximum: Q (at s by the critics, at s' by the target critics), or
+    Q(s, a) - log pi(a) by the critics, also for candidates drawn at s'."""
+    soft_temperature: Annotated[float, Within(0, above=True)] = 1.0
+    """Temperature of the soft maximum."""
     td_scale: Annotated[float, Within(0, above=True)] = 0.5
     """Factor of the squared TD error: 0.5 in the paper, 1 in the authors' program."""
     entropy: Literal["none", "auto"] = "none"
     """Entropy bonus of the actor: none, or SAC's with automatic temperature and target -dim(A)."""
+    temperature_lr: Annotated[float, Within(0)] = 1e-4
+    """Adam's learning rate for the entropy temperature."""
+    density_offset: Annotated[float, Within(0, 1)] = 0.0
+    """Number added to 1 - a^2 in the log-density of a squashed action: 0 is exact, 1e-6 in the authors' program."""
     vote_order: VoteOrder = "min_then_max"
     """One vote on the smaller of the twins' values, or one vote per critic and then the smaller outcome."""
     advantage_from: Literal["current", "target"] = "current"
     """Which critics give V and w for the actor."""
+    weight_gradient: bool = False
+    """Let the actor's gradient flow through V into the local action, as in the authors' program."""
+    weight_cap: Annotated[float, Within(0, above=True)] = 100.0
+    """Largest weight w. It matters where a_g is no candidate of V: with the vote off or with fresh samples."""
+    update_order: Literal["together", "actor_first"] = "together"
+    """Update both from the same parameters, or first the actor and then the critics with its new actions."""
+    fresh_samples: bool = False
+    """Sample anew for every term (Q and entropy, V, the weight, target, soft maximum) instead of once a step."""
+    terminal_action: Literal["none", "negated"] = "none"
+    """Behaviour candidate behind a terminal row: none, or the negated action of the row (authors' program)."""
     weigh: Literal["global", "data"] = "global"
     """Whose advantage weights the imitation: that of the global action, as printed, or of the data's, as in AWR."""
     imitate: Literal["data", "vote"] = "data"
@@ -222,9 +219,13 @@ class Fova(ActorCritic):
         lam = AUTO_LAMBDA / (1.0 - self.discount) if self.lam == "auto" else self.lam
         return alpha, lam, AUTO_BETA if self.beta == "auto" else self.beta
 
+    @property
+    def gaussian(self) -> GaussianForm:
+        return GaussianForm(slope_offset=self.density_offset)
+
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:
         learner = super().init(key, space)
-        temperature = Temperature.start(self.actor_lr) if self.entropy == "auto" else None
+        temperature = Temperature.start(self.temperature_lr) if self.entropy == "auto" else None
         memory = Memory(learner.critic.network, jnp.ones(()), jnp.zeros(())) if self.continual else None
         return replace(learner, extra=Extra(temperature, memory))
 
@@ -237,52 +238,80 @@ class Fova(ActorCritic):
     def step(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Learner, Metrics]:
-        local_key, global_key, next_local_key, next_global_key, uniform_key = jax.random.split(key, 5)
-        s, next_s = batch.observations, batch.next_observations
-
-        # --- Candidates at s, scored by the current critics, and at s' ---
-        local, global_policy = learner.actor.network.forward(s), broadcast.actor
-        here = candidates(local.policy, batch.actions, global_policy(s), local_key, global_key)
-        scored = learner.critic.network.score(s, here.actions)
-        next_local, a_next = learner.actor(next_s), batch.next_actions
-        there = candidates(next_local, a_next, global_policy(next_s), next_local_key, next_global_key)
-
-        critic, critic_metrics = self.update_critics(learner, batch, here, there, scored, uniform_key)
-        actor, temperature, actor_metrics = self.update_actor(learner, batch, here, local, scored, local_key)
+        keys = Keys(*jax.random.split(key, 5))
+        view = self.look(learner, broadcast, batch, keys)
+        actor, temperature, actor_metrics = self.update_actor(learner, broadcast, batch, view, keys)
+        if self.update_order == "actor_first":
+            learner = replace(learner, actor=actor)
+        if self.update_order == "actor_first" or self.fresh_samples:
+            view = self.look(learner, broadcast, batch, self.keys_of(keys, CONSERVATIVE))
+        critic, critic_metrics = self.update_critics(learner, broadcast, batch, view, keys)
         target_critic = polyak(learner.target_critic, critic.network, self.tau)
         learner = Learner(actor, critic, target_critic, Extra(temperature, learner.extra.memory))
         return learner, critic_metrics | actor_metrics
+
+    # --- Candidates ---
+
+    def keys_of(self, keys: Keys, term: int) -> Keys:
+        """The keys of one term of the objectives: the same for all terms, unless samples are fresh."""
+        return Keys(*(jax.random.fold_in(key, term) for key in keys)) if self.fresh_samples else keys
+
+    def look(self, learner: Learner, broadcast: Broadcast, batch: Batch, keys: Keys) -> View:
+        """The candidates at s, scored by the current critics."""
+        s = batch.observations
+        local = learner.actor.network.forward(s)
+        here = candidates(local.policy, batch.actions, broadcast.actor(s), keys.local, keys.global_policy)
+        return View(local, here, learner.critic.network.score(s, here.actions))
+
+    def look_ahead(self, learner: Learner, broadcast: Broadcast, batch: Batch, keys: Keys) -> Candidates:
+        """The candidates at s'."""
+        next_s, (behaviour, _) = batch.next_observations, self.next_behaviour(batch)
+        policies = learner.actor(next_s), behaviour, broadcast.actor(next_s)
+        return candidates(*policies, keys.next_local, keys.next_global)
+
+    def next_behaviour(self, batch: Batch) -> tuple[Float[Array, "batch action"], Float[Array, " batch"]]:
+        """The behaviour candidate at s', and whether there is one."""
+        if self.terminal_action == "none":
+            return batch.next_actions, batch.has_next_action
+        action = jnp.where(batch.terminals[:, None] > 0, -batch.actions, batch.next_actions)
+        return action, jnp.maximum(batch.has_next_action, batch.terminals)
 
     def ballot(self, has_action: Float[Array, " batch"]) -> Float[Array, "3 batch"]:
         """Who may win: the data's action only where there is one; with the vote off, the local policy only."""
         everyone = jnp.ones_like(has_action)
         return jnp.stack([everyone, has_action * self.vote, everyone * self.vote])
 
+    def vote_here(self, q: Float[Array, "2 3 batch"]) -> Vote:
+        """The vote at s."""
+        return vote(q, self.ballot(jnp.ones(q.shape[-1])), self.vote_order)
+
+    def vote_ahead(self, learner: Learner, batch: Batch, there: Candidates) -> Vote:
+        """The vote at s' under the target critics, which score only candidates that can win."""
+        entrants = slice(None) if self.vote else slice(LOCAL, LOCAL + 1)
+        q = learner.target_critic(batch.next_observations, there.actions[entrants])
+        return vote(q, self.ballot(self.next_behaviour(batch)[1])[entrants], self.vote_order)
+
+    # --- The critics ---
+
     def update_critics(
-        self, learner: Learner, batch: Batch, here: Candidates, there: Candidates, scored: Scored, key: PRNGKeyArray
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, view: View, keys: Keys
     ) -> tuple[Model, Metrics]:
         """eq. (vcql): one step of both critics on the conservative objective."""
-        s, a, next_s = batch.observations, batch.actions, batch.next_observations
-        (alpha, _, _), memory = self.strengths, learner.extra.memory
-
-        # --- Target: the vote at s' under the target critics, which score only candidates that can win ---
-        entrants = slice(None) if self.vote else slice(LOCAL, LOCAL + 1)
-        next_q = learner.target_critic(next_s, there.actions[entrants])
-        next_vote = vote(next_q, self.ballot(batch.has_next_action)[entrants], self.vote_order)
+        (alpha, _, _), memory, scored = self.strengths, learner.extra.memory, view.scored
+        next_vote = self.vote_ahead(learner, batch, self.look_ahead(learner, broadcast, batch, keys))
         y = self.target(batch, next_vote.value)
-
-        # --- Actions of the conservative term ---
-        winner = vote(scored.q, self.ballot(jnp.ones_like(y)), self.vote_order).winner
-        a_others, log_density = soft_sources(here, there, winner, next_vote.winner, key)
+        winner = self.vote_here(scored.q).winner
+        soft = self.soft_sources(learner, broadcast, batch, view, self.keys_of(keys, CONSERVATIVE))
 
         def loss(critic: TwinCritic) -> tuple[Float[Array, ""], Float[Array, "2 batch"]]:
-            q_data, q_pushed = scored.for_critic(critic, BEHAVIOUR, winner)
             if self.conservative == "logsumexp":
-                q_pushed = soft_maximum(q_pushed, critic.paired(s, a_others), log_density)
+                q_data, q_pushed = soft.data_and_maximum(critic, self.soft_temperature)
+            else:
+                q_data, q_pushed = scored.for_critic(critic, [BEHAVIOUR, winner])
             gap = q_pushed - q_data
             objective = vcql_loss(q_data, y, gap, alpha, self.td_scale)
             if memory is not None:
-                q_before = memory.rescale * memory.critic(s, a)
+                q_before = memory.rescale * memory.critic(batch.observations, batch.actions)
                 objective += self.continual * memory.valid * memory_loss(q_data, q_before)
             return objective, gap
 
@@ -299,30 +328,71 @@ class Fova(ActorCritic):
         }
         return critic, metrics
 
+    def soft_sources(
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, view: View, keys: Keys
+    ) -> SoftSources:
+        """What the soft maximum is taken over: the winners at s and at s' and a uniform action, scored at s."""
+        there = self.look_ahead(learner, broadcast, batch, keys)
+        uniform = jax.random.uniform(keys.uniform, batch.actions.shape, minval=-1.0, maxval=1.0)
+        others = learner.critic.network.score(batch.observations, jnp.concatenate([there.actions, uniform[None]]))
+        if self.soft_vote == "q_minus_log_pi":
+            winner = self.vote_here(view.scored.q - view.here.log_density).winner
+            next_ballot = self.ballot(self.next_behaviour(batch)[1])
+            next_winner = vote(others.q[:, :-1] - there.log_density, next_ballot, self.vote_order).winner
+        else:
+            winner = self.vote_here(view.scored.q).winner
+            next_winner = self.vote_ahead(learner, batch, there).winner
+        densities = view.here.log_density, there.log_density
+        return soft_sources(view.scored, others, winner, next_winner, densities)
+
+    # --- The actor ---
+
     def update_actor(
-        self, learner: Learner, batch: Batch, here: Candidates, local: Forward, scored: Scored, key: PRNGKeyArray
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, view: View, keys: Keys
     ) -> tuple[Model, Temperature | None, Metrics]:
         """eq. (awr): one step of the actor on the weighted regression, and one of the temperature."""
-        s, a = batch.observations, batch.actions
-        (_, lam, beta), temperature = self.strengths, learner.extra.temperature
-
-        # --- Weights: the vote at s is the value V(s) ---
-        q = scored.q if self.advantage_from == "current" else learner.target_critic(s, here.actions)
-        v = vote(q, self.ballot(jnp.ones_like(batch.rewards)), self.vote_order)
-        q_weighed = q[:, GLOBAL if self.weigh == "global" else BEHAVIOUR].min(axis=0)
-        w = awr_weight(q_weighed, v.value, beta) if self.awr else jnp.ones_like(q_weighed)
-        imitated = a if self.imitate == "data" else voted(here.actions, v.winner[:1])[0]
+        (_, lam, _), temperature = self.strengths, learner.extra.temperature
+        rivals, judged = self.judged(learner, broadcast, batch, view, keys)
+        v = self.vote_here(judged.q[:, :3])
+        imitated = batch.actions if self.imitate == "data" else voted(rivals.actions, v.winner[:1])[0]
+        w = self.imitation_weight(judged.q)
 
         def loss(actor: GaussianActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
-            policy = local.for_actor(actor)
-            a_l, log_prob = policy.sample_with_log_prob(key)  # the candidate again, now with its gradient
-            q_local = scored.for_action(LOCAL, a_l).min(axis=0)
-            objective = awr_loss(policy.log_prob(imitated), w, q_local, lam)
+            policy = view.local.for_actor(actor)
+            a_l, log_prob = policy.sample_with_log_prob(keys.local)  # the candidate again, now with its gradient
+            q_local = view.scored.for_action(LOCAL, a_l).min(axis=0)
+            weight = self.moving_weight(judged, policy, keys) if self.weight_gradient else w
+            objective = awr_loss(policy.log_prob(imitated), weight, q_local, lam)
             if temperature is not None:
                 objective += temperature.value * log_prob.mean()
             return objective, log_prob
 
         actor, objective, log_prob = learner.actor.descend(loss, has_aux=True)
         if temperature is not None:
-            temperature = temperature.follow(log_prob, target=-a.shape[-1])
+            temperature = temperature.follow(log_prob, target=-batch.actions.shape[-1])
         return actor, temperature, {"weight": w.mean(), "entropy": -log_prob.mean(), "actor_loss": objective}
+
+    def judged(
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, view: View, keys: Keys
+    ) -> tuple[Candidates, Scored]:
+        """The candidates of V at s, and their Q. The global action whose Q is weighed comes last."""
+        critic = learner.critic.network if self.advantage_from == "current" else learner.target_critic
+        if not self.fresh_samples:
+            same = self.advantage_from == "current"
+            return view.here, view.scored if same else critic.score(batch.observations, view.here.actions)
+        rivals = self.look(learner, broadcast, batch, self.keys_of(keys, WEIGHT)).here
+        actions = jnp.concatenate([rivals.actions, view.here.actions[GLOBAL:]])
+        return rivals, critic.score(batch.observations, actions)
+
+    def imitation_weight(self, q: Float[Array, "2 candidates batch"]) -> Float[Array, " batch"]:
+        """w(s) from the Q of the candidates: the vote at s is the value V(s)."""
+        q_weighed = q[:, -1 if self.weigh == "global" else BEHAVIOUR].min(axis=0)
+        if not self.awr:
+            return jnp.ones_like(q_weighed)
+        return awr_weight(q_weighed, self.vote_here(q[:, :3]).value, self.strengths[2], self.weight_cap)
+
+    def moving_weight(self, judged: Scored, policy: Squashed | Clipped, keys: Keys) -> Float[Array, " batch"]:
+        """w(s) with its gradient for the policy that proposed the local candidate of V."""
+        a_l = policy.sample(self.keys_of(keys, WEIGHT).local)
+        q_local = judged.for_action(LOCAL, a_l)
+        return self.imitation_weight(jnp.concatenate([q_local[:, None], judged.q[:, 1:]], axis=1))

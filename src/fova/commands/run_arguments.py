@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from fova import algorithms
+from fova.commands.columns import columns_of
 from fova.commands.flags import as_declared, described
 from fova.run.config import Config, ConfigFile, RunConfig, read_toml
 from fova.settings import fill
@@ -43,7 +44,8 @@ def parse_run(
     parsed: Any = tyro.cli(command, prog=prog, args=arguments)
     parsed = replace(parsed, **{n: as_declared(type(value), getattr(parsed, n)) for n, value in groups.items()})
     task = file.task if parsed.task is None else parsed.task
-    return Config(task, file.clients, parsed.settings, algorithm, parsed.run), parsed
+    columns = columns_of(parsed.columns, parsed.missing, file.columns)
+    return Config(task, file.clients, parsed.settings, algorithm, parsed.run, columns), parsed
 
 
 def _early(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:

@@ -23,6 +23,12 @@ class ServerOptions:
 
     task: str | None = None
     """The task to learn, if it is one of `fova tasks`. With a task, the server evaluates the policy regularly."""
+    columns: tuple[str, ...] = ()
+    """What the columns of tables (CSV, TSV, Parquet) mean, the same at all clients: episode=patient_id time=hour
+    observations=hr,map,lab_* action=dose reward=score terminal=died. Clients read their own tables by it."""
+    missing: tuple[str, ...] = ()
+    """What to do with missing values of a column: refuse (the default), carry (forward within the episode), mean
+    (of the federation, with an indicator), carry-mean, or unknown (of a category). As in hr=carry lab_*=mean."""
     config: Path | None = None
     """A TOML file with [server] and, if wanted, task, [run] and [algorithm]. Flags override it."""
     algorithm: str = "fova"

@@ -28,8 +28,15 @@ class TrainOptions:
     stands for four."""
     size: int | None = None
     """Transitions of each client (default: 5000 of a quality, all of a file)."""
+    columns: tuple[str, ...] = ()
+    """What the columns of tables (CSV, TSV, Parquet) mean, the same at all clients: episode=patient_id time=hour
+    observations=hr,map,lab_* action=dose reward=score terminal=died. `fova data inspect FILE` proposes it."""
+    missing: tuple[str, ...] = ()
+    """What to do with missing values of a column: refuse (the default), carry (forward within the episode), mean
+    (of the federation, with an indicator), carry-mean, or unknown (of a category). As in hr=carry lab_*=mean."""
     config: Path | None = None
-    """A TOML file with task, [[client]] tables and, if wanted, [run] and [algorithm]. Flags override it."""
+    """A TOML file with task, [[client]] tables and, if wanted, [columns], [run] and [algorithm]. Flags override "
+    "it."""
     algorithm: str = "fova"
     """The algorithm: a name, or the path of a .py file that defines one."""
     preset: str | None = None

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
+from fova.data.doubts import doubts
 from fova.data.fields import counted
 from fova.data.heterogeneity import Standing, standings
 from fova.data.sources import Source
@@ -25,6 +26,7 @@ BINS = 10  # of a histogram
 RANGE_CELLS = 20  # cells of an action column's range, to measure how much of it is used
 ENOUGH_FOR_CORRELATIONS = 100_000  # steps; larger datasets are subsampled at even spacing
 BAR = 30  # characters of the longest bar
+FEWEST_TO_COMPARE = 10  # episodes of a client, for an error of its mean return
 ALIKE = 0.1  # clients are called alike up to this difference (0 .. 1)
 SHOWN = 30  # columns of observations or actions shown in the terminal; the JSON holds all of them
 
@@ -45,6 +47,7 @@ class Spread:
 class Column:
     """Statistics of one column of the observations or actions, over all steps."""
 
+    name: str  # the column's name, or its number if it has none
     mean: float
     std: float
     min: float
@@ -101,8 +104,8 @@ def inspect(source: Source) -> Summary:
         ended=ended,
         broke_off=len(returns) - ended,
         rewards=_spread(data.rewards),
-        observations=_columns(data.observations),
-        actions=_columns(data.actions),
+        observations=_columns(data.observations, source.observation_columns),
+        actions=_columns(data.actions, source.action_columns),
         action_low=None if source.action_low is None else [float(bound) for bound in source.action_low],
         action_high=None if source.action_high is None else [float(bound) for bound in source.action_high],
         observation_directions=_directions(data.observations),
@@ -127,10 +130,13 @@ def _spread(values: ArrayLike) -> Spread:
     )
 
 
-def _columns(values: NDArray[np.float32]) -> list[Column]:
-    numbers = values.astype(np.float64)
-    statistics = (numbers.mean(axis=0), numbers.std(axis=0), numbers.min(axis=0), numbers.max(axis=0))
-    return [Column(*(float(number) for number in column)) for column in zip(*statistics)]
+def _columns(values: NDArray[np.float32], names: Sequence[str] | None) -> list[Column]:
+    columns = []
+    for number in range(values.shape[1]):  # one at a time: a large dataset is not copied as a whole
+        column = values[:, number].astype(np.float64)
+        statistics = (column.mean(), column.std(), column.min(), column.max())
+        columns.append(Column(names[number] if names else str(number), *map(float, statistics)))
+    return columns
 
 
 def _directions(observations: NDArray[np.float32]) -> float:
@@ -171,8 +177,7 @@ def _problems(source: Source) -> Iterator[str]:
         if len(constant):
             listed = ", ".join(map(str, constant[:8])) + (", ..." if len(constant) > 8 else "")
             yield f"{name}: these columns never change, so nothing is learned from them: {listed}."
-    if np.ptp(data.rewards) == 0:
-        yield f"rewards: every step earns {data.rewards[0]:g}, so no action is better than another."
+    yield from doubts(source)
     yield from _action_problems(source)
     if len(data) == 1:
         yield "rewards: there is a single step; a client needs at least two."
@@ -273,7 +278,7 @@ def _column_grid(
         cells = [_number(value) for value in (column.mean, column.std, column.min, column.max)]
         if low is not None and high is not None:
             cells.append(f"{_number(low[number])} .. {_number(high[number])}")
-        grid.add_row(str(number), *cells)
+        grid.add_row(escape(column.name), *cells)
     if len(columns) > SHOWN:
         grid.add_row(f"and {len(columns) - SHOWN} more")
     return grid
@@ -308,15 +313,21 @@ def meaning(clients: Mapping[str, Standing]) -> str:
     states, actions = (_mean_known(getattr(c, name) for c in clients.values()) for name in ("states", "actions"))
     if len(clients) == 1:
         return "There is one client only, so nobody to compare it with."
+    returns = _differing_returns(clients)
     if states is None:
-        return "There is too little data to say how the clients differ."
+        return f"There is too little data to say how the clients differ{f', but {returns}' if returns else ''}."
     if actions is None:
         return (
-            "No two clients are ever in like states: check that all log the same quantities, in the same order "
-            "and units, before training one policy for them."
+            f"No two clients are ever in like states{f', and {returns}' if returns else ''}: check that all log "
+            "the same quantities, in the same order and units, before training one policy for them."
         )
     if actions > ALIKE:
         return f"The clients act differently in the states they share, {_quality(clients)}"
+    if returns:
+        return (
+            f"The clients' actions look alike, but {returns}: either small differences in their actions matter, or "
+            "they count rewards differently (units, length of episodes)."
+        )
     if states > ALIKE:
         alone = sum(client.alone for client in clients.values())
         return (
@@ -326,17 +337,38 @@ def meaning(clients: Mapping[str, Standing]) -> str:
     return "The clients' data are alike, so training together amounts to having more of the same data."
 
 
-def _quality(clients: Mapping[str, Standing]) -> str:
-    """Whether different actions go with different success, in words.
+def _gap(clients: Mapping[str, Standing]) -> tuple[str, str] | None:
+    """The clients with the highest and the lowest return, if success differs.
 
-    Success differs if the gap between clients is wider than the mean spread within them.
+    It does if the gap between them is wider than the mean spread within clients, or wider than chance explains:
+    three standard errors of the difference of their means.
     """
     best, worst = (pick(clients, key=lambda name: clients[name].mean_return) for pick in (max, min))
-    most, least = (clients[name].mean_return for name in (best, worst))
-    if most - least > np.mean([client.return_spread for client in clients.values()]):
+    gap = clients[best].mean_return - clients[worst].mean_return
+    spread = float(np.mean([client.return_spread for client in clients.values()]))
+    error = np.sqrt(sum(clients[name].return_spread ** 2 / clients[name].episodes for name in (best, worst)))
+    enough = min(clients[name].episodes for name in (best, worst)) >= FEWEST_TO_COMPARE
+    return (best, worst) if gap > spread or (enough and gap > 3.0 * error) else None
+
+
+def _differing_returns(clients: Mapping[str, Standing]) -> str:
+    """How the returns differ, as a part of a sentence; empty if they do not."""
+    gap = _gap(clients)
+    if gap is None:
+        return ""
+    most, least = (_number(clients[name].mean_return) for name in gap)
+    return f"their returns differ ({gap[0]} earns {most}, {gap[1]} {least})"
+
+
+def _quality(clients: Mapping[str, Standing]) -> str:
+    """Whether different actions go with different success, in words."""
+    gap = _gap(clients)
+    if gap is not None:
+        most, least = (_number(clients[name].mean_return) for name in gap)
         return (
-            f"and with different success ({best} earns {_number(most)}, {worst} {_number(least)}): plain averaging "
-            "mixes good with bad, and the vote is there to choose between them."
+            f"and with different success ({gap[0]} earns {most}, {gap[1]} {least}): plain averaging mixes good "
+            "with "
+            "bad, and the vote is there to choose between them."
         )
     return "with like success: averaging mixes different habits of about the same worth."
 

@@ -149,7 +149,7 @@ def _count_rows(data: Path, kind_of_file: str, episodes: int, folder: Path) -> i
     try:
         from pyarrow.dataset import dataset
     except ImportError as error:
-        remedy = "Install it: pip install 'fova[parquet]'"
+        remedy = "Install it: pip install 'fova[tables]'"
         raise FovaError(f"{folder}: reading Minari data in {kind_of_file} needs pyarrow. {remedy}") from error
     rows = 0
     for number in range(episodes):

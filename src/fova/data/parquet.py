@@ -1,4 +1,4 @@
-"""Parquet files with named columns, one row per step. Needs pyarrow: pip install 'fova[parquet]'.
+"""Parquet files with named columns, one row per step. Needs pyarrow: pip install 'fova[tables]'.
 
     observation_0, observation_1, ... or one list column `observation`; likewise action and next_observation
     reward   terminal (or terminated)   optional: truncated (or timeout), episode, step
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fova.data.fields import counted, decoding, fault, refuse_bombs, refuse_unclear_labels
 from fova.data.memory import refuse_too_large
 from fova.data.paths import refuse_special
-from fova.data.rows import Table, spelled, table, unused
+from fova.data.rows import SPELLINGS, Table, spelled, table, unused
 from fova.errors import FovaError
 
 if TYPE_CHECKING:
@@ -62,6 +62,14 @@ def read_table(file: Path) -> Table:
     return table(columns, found, file).noting(unused(names, found))
 
 
+def has_layout(names: Sequence[str]) -> bool:
+    """Whether columns of these names are meant as fova's own layout."""
+    stems = {match[1] for name in names if (match := ALMOST_NUMBERED.fullmatch(name))}
+    there = {*names, *stems}
+    observed, acted, paid = (bool(there & set(SPELLINGS[name])) for name in ("observations", "actions", "rewards"))
+    return observed and (acted or paid)
+
+
 def _content(file: Path, summary: Any, wanted: Sequence[str], episodes: str | None) -> "pyarrow.Table":
     """The wanted columns. Each distinct episode name is read once, even if many rows have it."""
     import pyarrow
@@ -89,7 +97,7 @@ def _pyarrow_parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise FovaError("Reading Parquet files needs pyarrow. Install it: pip install 'fova[parquet]'") from error
+        raise FovaError("Reading Parquet files needs pyarrow. Install it: pip install 'fova[tables]'") from error
     return pyarrow.parquet
 
 

@@ -72,6 +72,7 @@ class Table:
     action_high: Floats | None = None
     action_names: tuple[str, ...] | None = None  # of discrete actions, as declared in the file
     notes: tuple[str, ...] = ()
+    numbered: bool = False  # a column of step numbers gave the order of the rows
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -204,6 +205,7 @@ def _in_order(
     else:
         return rows
     broken = np.append(breaks, True)
+    rows = replace(rows, numbered=steps is not None)
     return replace(rows, timeouts=broken if rows.timeouts is None else rows.timeouts | broken)
 
 
@@ -280,6 +282,7 @@ def joined(tables: Sequence[Table], files: Sequence[str | Path]) -> Table:
         action_high=first.action_high,
         action_names=first.action_names,
         notes=tuple(dict.fromkeys(note for each in tables for note in each.notes)),
+        numbered=all(each.numbered for each in tables),
     )
 
 

@@ -3,6 +3,8 @@
     load("logs/ward-3.npz")        a file, by its ending: .npz, .hdf5 or .h5 (D4RL's layout), .parquet
     load("logs/ward-3")            a folder of such files, one per episode, or a Minari dataset's folder
     load("hopper/expert-v0")       a Minari dataset by its id
+A table (.csv, .tsv, either with .gz, .parquet with columns of any name) is read by `fova.data.tables`. It has to be
+told what the columns mean.
 Every format is read as a table of steps, cut into episodes and laid out as transitions. Actions are not rescaled.
 Nothing is downloaded unless this is requested.
 """
@@ -17,7 +19,9 @@ from fova.data.cutting import cut
 from fova.data.fields import decoding, fault
 from fova.data.paths import as_path, refuse_special
 from fova.data.rows import Table
-from fova.data.transitions import Floats, Transitions, from_episodes
+from fova.data.tables.arrow import ENDINGS, ending, is_table_file, open_table
+from fova.data.tables.guess import columns_wanted
+from fova.data.transitions import Floats, Transitions
 from fova.errors import FovaError
 
 READERS: dict[str, tuple[str, Callable[[Path], Table]]] = {
@@ -39,6 +43,9 @@ class Source:
     action_low: Floats | None = None  # [action], as declared in the file, or None
     action_high: Floats | None = None
     action_names: tuple[str, ...] | None = None  # of discrete actions, as declared in the file, or None
+    observation_columns: tuple[str, ...] | None = None  # the names of the columns, where they have some
+    action_columns: tuple[str, ...] | None = None
+    order_is_known: bool = True  # step numbers, times or next observations say in which order the rows come
 
 
 def load(name: str | Path, download: bool = False) -> Source:
@@ -49,11 +56,19 @@ def load(name: str | Path, download: bool = False) -> Source:
     kind, read = _reader(str(name), download)
     try:
         rows = read()
-        episodes, notes = cut(rows, name)
-        transitions = from_episodes(episodes)
+        transitions, notes = cut(rows, name)
     except MemoryError as error:
         raise fault(name, "", "is too large for this machine's memory. Store fewer rows.") from error
-    return Source(str(name), kind, transitions, notes, rows.action_low, rows.action_high, rows.action_names)
+    return Source(
+        str(name),
+        kind,
+        transitions,
+        notes,
+        rows.action_low,
+        rows.action_high,
+        rows.action_names,
+        order_is_known=rows.numbered or rows.next_observations is not None,
+    )
 
 
 def _reader(name: str, download: bool) -> tuple[str, Callable[[], Table]]:
@@ -68,9 +83,15 @@ def _reader(name: str, download: bool) -> tuple[str, Callable[[], Table]]:
         readers = {ending: read for ending, (_, read) in READERS.items()}
         return "folder of episodes", partial(episode_folder.read_table, path, readers)
     if is_there:
+        if needs_columns(path):
+            raise columns_wanted([open_table(path)])
         if path.suffix.lower() not in READERS:
             ending = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
-            raise fault(path, "", f"{ending}, so its format is not known. Known endings: {', '.join(READERS)}.")
+            raise fault(
+                path,
+                "",
+                f"{ending}, so its format is not known. Known endings: {', '.join((*READERS, *ENDINGS[:-1]))}.",
+            )
         refuse_special(path)
         kind, read = READERS[path.suffix.lower()]
         return kind, partial(read, path)
@@ -79,3 +100,10 @@ def _reader(name: str, download: bool) -> tuple[str, Callable[[], Table]]:
     if minari_store.looks_like_id(name):
         return "Minari", lambda: minari_store.read_table(minari_store.find(name, download))
     raise FovaError(f"There is no file or folder {name!r}. Check the spelling and the current directory.")
+
+
+def needs_columns(path: Path) -> bool:
+    """Whether a file is a table whose columns a user has to explain: any but Parquet in fova's own layout."""
+    if not path.is_file() or not is_table_file(path):
+        return False
+    return ending(path) != ".parquet" or not parquet.has_layout(open_table(path).names)

@@ -11,6 +11,7 @@ This module accesses no files and no network, and imports no algorithm.
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
@@ -272,3 +273,39 @@ def _actions_of(data: Transitions) -> Iterable[tuple[str, Floats, NDArray[np.boo
     """Both fields of actions, each with the rows that hold one."""
     yield "actions", data.actions, np.ones(len(data), bool)
     yield "next_actions", data.next_actions, data.has_next_action > 0
+
+
+def refuse_unbounded(clients: Iterable[Transitions], beyond: float = 1.0) -> None:
+    """Refuse continuous actions whose bounds nobody declared, if they reach beyond -`beyond` or `beyond`."""
+    actions = [data.actions for data in clients if np.ndim(data.actions) == 2 and np.size(data.actions)]
+    if (
+        not actions
+        or len({each.shape[1] for each in actions}) > 1
+        or not all(np.isfinite(a).all() for a in actions)
+    ):
+        return  # the check of each client says what is wrong
+    low = np.min([each.min(axis=0) for each in actions], axis=0)
+    high = np.max([each.max(axis=0) for each in actions], axis=0)
+    if (np.maximum(np.abs(low), np.abs(high)) <= beyond + TOLERANCE).all():
+        return
+    shown_low, shown_high = bounds_in_words(low, high)
+    raise FovaError(
+        f"Nobody has declared the bounds of the actions. In the data they reach from {shown_low} to "
+        f"{shown_high}. If "
+        f"these are the bounds, add:\n  --action-low {shown_low} --action-high {shown_high}\nA policy never acts "
+        "beyond its bounds, so give the true ones where they are wider."
+    )
+
+
+def bounds_in_words(low: ArrayLike, high: ArrayLike) -> tuple[str, str]:
+    """The lowest and the highest action as flags take them, rounded outwards to four digits."""
+
+    def rounded(bound: float, up: bool) -> float:
+        if bound == 0.0 or not np.isfinite(bound):
+            return bound
+        scale = 10.0 ** (3 - math.floor(math.log10(abs(bound))))
+        return (math.ceil if up else math.floor)(round(bound * scale, 6)) / scale
+
+    pairs = ((np.atleast_1d(low), False), (np.atleast_1d(high), True))
+    lowest, highest = (" ".join(f"{rounded(float(b), up):.6g}" for b in bounds) for bounds, up in pairs)
+    return lowest, highest

@@ -13,18 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from rich.table import Table
 
 from fova.data import hold_out, partition, sources
+from fova.data.doubts import doubts
 from fova.data.minari_store import looks_like_id
 from fova.data.normalise import Normaliser
 from fova.data.paths import as_path
-from fova.data.transitions import Transitions, check, join
+from fova.data.tables.arrow import insist_on_table
+from fova.data.tables.columns import Columns
+from fova.data.tables.loading import TableReader
+from fova.data.transitions import Transitions, check, join, refuse_unbounded
 from fova.errors import FovaError
+from fova.recipe import Recipe
 from fova.settings import Within, check_ranges, shown
 from fova.spaces import ActionSpace, Box, Discrete, Space
 from fova.tasks import datasets
@@ -33,6 +38,7 @@ from fova.tasks.registry import Task
 DEFAULT_SIZE = 5000
 MOST_ROWS = 1_000_000_000
 LONGEST_NAME = 300  # characters; the name of a file has 255 at most
+MADE = "made"  # the format of data that fova made itself
 Bounds = tuple[ArrayLike, ArrayLike] | None
 
 
@@ -82,6 +88,7 @@ class Federation:
     later: tuple["Federation", ...] = ()  # the same clients with the data of each later stage, in order
     # Episodes that were kept aside; none for a client with too little data.
     held_out: Mapping[str, Transitions] = field(default_factory=dict)
+    recipe: Recipe | None = None  # how records became observations, if the clients hold tables
 
     @staticmethod
     def of(
@@ -93,7 +100,8 @@ class Federation:
         """A federation of data in memory. Every client's data is checked.
 
         `action` is the action space. Without it, `bounds` are the lowest and highest action, each one number or one
-        number per column. The default is the task's action space, or -1 and 1 without a task.
+        number per column. The default is the task's action space, or -1 and 1 without a task. Actions beyond these
+        need bounds.
         """
         if not clients:
             raise FovaError("A federation needs at least one client.")
@@ -104,6 +112,8 @@ class Federation:
             space = Space(space.observation, action)
         elif bounds is not None:
             space = Space(space.observation, bounded(space.action, bounds))
+        elif task is None:
+            refuse_unbounded(clients.values())
         for name, data in clients.items():
             insist_on_name(name, "A client")
             check(data, name, space.action, space.observation)
@@ -118,30 +128,34 @@ class Federation:
         tell: Callable[[str], None] = lambda message: None,
         note: Callable[[str], None] = lambda message: None,
         action: ActionSpace | None = None,
+        reader: TableReader | None = None,
     ) -> "Federation":
         """Make or load the data of every client that the user described.
 
-        `tell` receives progress messages. `note` receives remarks about the data for the user.
+        `tell` receives progress messages. `note` receives remarks about the data for the user. `reader` reads
+        tables, if the clients hold some.
         """
         if not specs:
             raise FovaError("No clients were given. Name them, for instance: --clients expert expert random random")
         specs = complete(specs)
-        loaded: dict[str, Transitions] = {}
         parts = [part for spec in specs for part in _parts(spec)]
-        for source in dict.fromkeys(part.data for part in parts):
-            tell(f"{Path(source).name} data")
-            if is_file(source):
-                read = sources.load(source)
-                loaded[source] = read.transitions
-                for remark in read.notes:
-                    note(f"{source}: {remark}")
-                if action is None and task is None and read.action_names is not None:
-                    action = Discrete(read.action_names)
-                if bounds is None and task is None and read.action_low is not None and read.action_high is not None:
-                    bounds = (read.action_low, read.action_high)
-            else:
-                loaded[source] = _make(source, [part for part in parts if part.data == source], task, seed, tell)
-        even = {source: len(loaded[source]) // count for source, count in Counter(p.data for p in parts).items()}
+        names = list(dict.fromkeys(part.data for part in parts))
+        recipe = None
+        if reader is not None:
+            recipe, found = _read_tables(reader, names, tell)
+        else:
+            found = {name: _load(name, parts, task, seed, tell) for name in names}
+        loaded = {name: source.transitions for name, source in found.items()}
+        _note_all(found, note)
+        for source in found.values():
+            if action is None and task is None and source.action_names is not None:
+                action = Discrete(source.action_names)
+            if bounds is None and task is None and source.action_low is not None and source.action_high is not None:
+                bounds = (source.action_low, source.action_high)
+        if recipe is not None and task is None and action is None and bounds is None:
+            refuse_unbounded(loaded.values(), beyond=0.0)
+        counts = Counter(part.data for part in parts)
+        even = {source: len(loaded[source]) // count for source, count in counts.items()}
         for spec in parts:
             if spec.size is None and even[spec.data] < 2:
                 raise FovaError(
@@ -160,9 +174,33 @@ class Federation:
                     f"which has {len(data)}. Ask for a smaller size."
                 )
             placed.append(replace(spec, size=size, offset=offset))
-            pieces.setdefault(str(spec.name), []).append(data[offset : offset + size])
+            piece = data if size == len(data) else data[offset : offset + size]
+            pieces.setdefault(str(spec.name), []).append(piece)
         clients = {name: join(held) if len(held) > 1 else held[0] for name, held in pieces.items()}
-        return replace(Federation.of(clients, task, bounds, action), specs=tuple(placed))
+        return replace(Federation.of(clients, task, bounds, action), specs=tuple(placed), recipe=recipe)
+
+    @staticmethod
+    def of_tables(
+        tables: Mapping[str, Any],
+        columns: Any,
+        task: Task | None = None,
+        bounds: Bounds = None,
+        private: bool = False,
+        note: Callable[[str], None] = lambda message: None,
+    ) -> "Federation":
+        """A federation of tables in memory or files, by client: pandas and polars frames, Arrow tables, paths.
+
+        `columns` says what the columns mean, as `--columns` does: {"episode": "patient_id", "time": "hour", ...}.
+        """
+        if not tables:
+            raise FovaError("A federation needs at least one client.")
+        agreed, found = TableReader(Columns.of(columns), private).load(tables)
+        _note_all(found, note)
+        clients = {name: source.transitions for name, source in found.items()}
+        action = Discrete(agreed.choices) if agreed.choices and task is None else None
+        if task is None and action is None and bounds is None:
+            refuse_unbounded(clients.values(), beyond=0.0)
+        return replace(Federation.of(clients, task, bounds, action), recipe=agreed.recipe)
 
     @staticmethod
     def in_sequence(
@@ -173,6 +211,7 @@ class Federation:
         bounds: Bounds = None,
         tell: Callable[[str], None] = lambda message: None,
         note: Callable[[str], None] = lambda message: None,
+        reader: TableReader | None = None,
     ) -> "Federation":
         """A federation whose clients all hold the first source of a sequence, then the next one, and so on.
 
@@ -184,7 +223,7 @@ class Federation:
             for turn, source in enumerate(sequence)
             for spec in named
         ]
-        built = Federation.build(every, task, seed, bounds, tell, note)
+        built = Federation.build(every, task, seed, bounds, tell, note, reader=reader)
         turns = [
             replace(
                 built,
@@ -265,6 +304,35 @@ def bounded(action: ActionSpace, bounds: tuple[ArrayLike, ArrayLike]) -> Box:
     if isinstance(action, Discrete):
         raise FovaError("Action bounds are given, but actions are discrete. Leave action_low and action_high out.")
     return Box.of(action.size, *bounds)
+
+
+def _read_tables(
+    reader: TableReader, names: Sequence[str], tell: Callable[[str], None]
+) -> tuple[Recipe, dict[str, sources.Source]]:
+    agreed, found = reader.load({name: insist_on_table(as_path(name)) for name in names}, tell)
+    return agreed.recipe, found
+
+
+def _note_all(found: Mapping[str, sources.Source], note: Callable[[str], None]) -> None:
+    """Pass on the remarks about the data. A remark about several sources is made once."""
+    remarks: dict[str, list[str]] = {}
+    for name, source in found.items():
+        problems = () if source.format == MADE else doubts(source)
+        for remark in (*source.notes, *problems):
+            remarks.setdefault(remark, []).append(name)
+    for remark, names in remarks.items():
+        note(f"{', '.join(names)}: {remark}")
+
+
+def _load(
+    name: str, specs: Sequence[ClientSpec], task: Task | None, seed: int, tell: Callable[[str], None]
+) -> sources.Source:
+    """The data of a file, or made data of a quality."""
+    tell(f"{Path(name).name} data")
+    if is_file(name):
+        return sources.load(name)
+    made = _make(name, [spec for spec in specs if spec.data == name], task, seed, tell)
+    return sources.Source(name, MADE, made, ())
 
 
 def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:

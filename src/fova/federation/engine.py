@@ -15,6 +15,7 @@ from fova.federation.privacy import Privacy
 from fova.federation.rounds import Traffic
 from fova.federation.statistics import Statistics
 from fova.federation.wire import PLAIN, Envelope
+from fova.recipe import Recipe
 from fova.spaces import Space
 
 
@@ -45,6 +46,7 @@ class Engine(Protocol):
     """Runs the rounds of one training run."""
 
     space: Space
+    recipe: Recipe | None  # how records became observations, if the clients hold tables
 
     def prepare(self, saved: Mapping[str, Any] | None) -> Statistics:
         """The federation's statistics: those `saved` by an earlier start of the run, or gathered now. Called once,

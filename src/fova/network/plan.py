@@ -8,7 +8,7 @@ network and no Flower.
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,8 @@ from jaxtyping import Array, Bool
 
 from fova import algorithms
 from fova.algorithms.base import Data, Submission
+from fova.data.tables.columns import Columns
+from fova.data.tables.survey import Agreement
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import rounds
@@ -44,6 +46,8 @@ class Plan:
     run: RunConfig
     space: Space
     clients: int  # the least number of clients
+    columns: Columns | None = None  # what the columns of the clients' tables mean, if they hold tables
+    agreed: Agreement | None = None  # how the clients' tables are encoded
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -67,8 +71,13 @@ class Plan:
     # --- As text ---
 
     def to_json(self) -> str:
-        content = asdict(self) | {"space": self.space.to_json()}
-        return json.dumps(content, sort_keys=True)
+        tables = {
+            "columns": None if self.columns is None else self.columns.to_table(),
+            "agreed": None if self.agreed is None else self.agreed.to_json(),
+        }
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        content |= {"algorithm": asdict(self.algorithm), "run": asdict(self.run), "space": self.space.to_json()}
+        return json.dumps(content | tables, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> "Plan":
@@ -86,6 +95,8 @@ class Plan:
                 "algorithm": algorithms.configure(name, **content["algorithm"]),
                 "run": fill(RunConfig, content["run"], "of the server's run"),
                 "space": Space.from_json(content["space"]),
+                "columns": None if content["columns"] is None else Columns.of(content["columns"]),
+                "agreed": None if content["agreed"] is None else Agreement.from_json(content["agreed"]),
             }
         )
 

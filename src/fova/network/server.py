@@ -143,7 +143,7 @@ class FlowerEngine:
     ) -> None:
         runtime.prepare()
         self.grid, self.plan, self.network, self.progress, self.pause = grid, plan, network, progress, pause
-        self.space = plan.space
+        self.space, self.recipe = plan.space, plan.agreed.recipe if plan.agreed else None
         self.aggregation = aggregation.for_algorithm(plan.run.aggregation, plan.algorithm)
         self.like = plan.submission_like()
         self.members: dict[int, str] = {}  # node -> client

@@ -17,6 +17,7 @@ from fova.networks.actors import (
     DeterministicActor,
     Forward,
     GaussianActor,
+    GaussianForm,
     make_actor,
 )
 from fova.networks.critics import Critic, DiscreteTwinCritic, Scored, TwinCritic, make_critic, pick
@@ -45,6 +46,7 @@ __all__ = [
     "Distribution",
     "Forward",
     "GaussianActor",
+    "GaussianForm",
     "Initialisation",
     "LayerNorm",
     "Linear",

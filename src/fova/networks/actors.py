@@ -1,7 +1,7 @@
 """Actors: from states to distributions over actions."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,11 +15,21 @@ ActorKind = Literal["clipped", "squashed", "deterministic"]
 LOG_STD_RANGE = (-5.0, 2.0)
 
 
+class GaussianForm(NamedTuple):
+    """In what the Gaussian actors of published programs differ."""
+
+    slope_offset: float = 0.0  # added to 1 - a^2 in the log-density of a squashed action
+
+
+PLAIN = GaussianForm()
+
+
 class GaussianActor(eqx.Module):
     """State -> distribution over actions, `Squashed` or `Clipped`."""
 
     net: MLP
     kind: Literal["squashed", "clipped"] = eqx.field(static=True)
+    form: GaussianForm = eqx.field(static=True, default=PLAIN)
 
     def __call__(self, observation: Float[Array, "batch observation"]) -> Squashed | Clipped:
         return self.distribution(self.net(observation))
@@ -32,7 +42,9 @@ class GaussianActor(eqx.Module):
         """The action distribution whose parameters are the network's output."""
         mean, log_std = jnp.split(output, 2, axis=-1)
         log_std = jnp.clip(log_std, *LOG_STD_RANGE)
-        return Squashed(mean, log_std) if self.kind == "squashed" else Clipped(jnp.tanh(mean), log_std)
+        if self.kind == "squashed":
+            return Squashed(mean, log_std, self.form.slope_offset)
+        return Clipped(jnp.tanh(mean), log_std)
 
 
 class Forward(eqx.Module):
@@ -79,6 +91,7 @@ def make_actor(
     hidden: Sequence[int],
     layer_norm: bool = False,
     initialisation: Initialisation = "orthogonal",
+    form: GaussianForm = PLAIN,
 ) -> Actor:
     """An actor for the space: categorical if its actions are discrete, else of the given kind.
 
@@ -92,4 +105,4 @@ def make_actor(
         return CategoricalActor(net(space.action.count))
     if kind == "deterministic":
         return DeterministicActor(net(space.action.size))
-    return GaussianActor(net(2 * space.action.size), kind)
+    return GaussianActor(net(2 * space.action.size), kind, form)

@@ -44,23 +44,13 @@ class TwinCritic(eqx.Module):
         shaped = [product.reshape(2, *action.shape[:-1], product.shape[-1]) for product in products]
         return Scored(self, observation, action, shaped)
 
-    def paired(
-        self, observation: Float[Array, "batch observation"], action: Float[Array, "2 *stack batch action"]
-    ) -> Float[Array, "2 *stack batch"]:
-        """Q1 of the first critic's actions and Q2 of the second's."""
-
-        def score(net: MLP, action: Float[Array, "*stack batch action"]) -> Float[Array, "*stack batch"]:
-            return net(state_action_rows(observation, action))[..., 0].reshape(action.shape[:-1])
-
-        return jax.vmap(score)(self.net, action)
-
     def reuse(
         self,
         observation: Float[Array, "batch observation"],
         action: Float[Array, "2 *stack batch action"],
         products: Products,
     ) -> Float[Array, "2 *stack batch"]:
-        """`paired(observation, action)`, given the products of that forward pass."""
+        """Q1 of the first critic's actions and Q2 of the second's, given the products of that forward pass."""
 
         def score(
             net: MLP, action: Float[Array, "*stack batch action"], products: Products
@@ -110,18 +100,19 @@ class Scored(eqx.Module):
         return self.products[-1][..., 0]
 
     def for_critic(
-        self, critic: TwinCritic, candidate: int, winner: Int[Array, "2 batch"]
-    ) -> tuple[Float[Array, "2 batch"], Float[Array, "2 batch"]]:
-        """Q of one candidate and Q of each critic's winner, with gradients for `critic`.
+        self, critic: TwinCritic, chosen: Sequence[int | Int[Array, "2 batch"]]
+    ) -> Float[Array, "chosen 2 batch"]:
+        """Q of chosen candidates with gradients for `critic`, which has the parameters of this forward pass.
 
-        `critic` has the parameters of this forward pass. Candidates without a gradient cost nothing.
+        A choice is one candidate for all, or the number of a candidate for each critic and state. Candidates that
+        are not chosen cost nothing.
         """
-        pair = [
-            jnp.stack([values[:, candidate], pick(values, winner)], axis=1)
+        picked = [
+            jnp.stack([values[:, c] if isinstance(c, int) else pick(values, c) for c in chosen], axis=1)
             for values in (jnp.broadcast_to(self.actions, (2, *self.actions.shape)), *self.products)
         ]
-        q = critic.reuse(self.observation, pair[0], pair[1:])
-        return q[:, 0], q[:, 1]
+        q = critic.reuse(self.observation, picked[0], picked[1:])
+        return jnp.moveaxis(q, 1, 0)
 
     def for_action(self, candidate: int, action: Float[Array, "batch action"]) -> Float[Array, "2 batch"]:
         """Q of one candidate with gradients for `action`, which has the value of that candidate."""

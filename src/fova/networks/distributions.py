@@ -23,6 +23,7 @@ class Squashed(eqx.Module):
 
     mean: Float[Array, "batch action"]
     log_std: Float[Array, "batch action"]
+    slope_offset: float = eqx.field(static=True, default=0.0)  # some programs add it to 1 - a^2
 
     def mode(self) -> Float[Array, "batch action"]:
         return jnp.tanh(self.mean)
@@ -34,15 +35,20 @@ class Squashed(eqx.Module):
         self, key: PRNGKeyArray
     ) -> tuple[Float[Array, "batch action"], Float[Array, " batch"]]:
         u = self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
-        return jnp.tanh(u), self._log_density_of(u)
+        action = jnp.tanh(u)
+        return action, self._log_density(u, action)
 
     def log_prob(self, action: Float[Array, "batch action"]) -> Float[Array, " batch"]:
         # An action at the bounds is moved just inside, so that its likelihood is finite.
-        return self._log_density_of(jnp.arctanh(jnp.clip(action, -SATURATED, SATURATED)))
+        return self._log_density(jnp.arctanh(jnp.clip(action, -SATURATED, SATURATED)), action)
 
-    def _log_density_of(self, u: Float[Array, "batch action"]) -> Float[Array, " batch"]:
-        # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), exact for any u
-        log_slope = 2.0 * (jnp.log(2.0) - u - jax.nn.softplus(-2.0 * u))
+    def _log_density(
+        self, u: Float[Array, "batch action"], action: Float[Array, "batch action"]
+    ) -> Float[Array, " batch"]:
+        if self.slope_offset:
+            log_slope = jnp.log(1.0 - jnp.square(action) + self.slope_offset)
+        else:  # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), exact for any u
+            log_slope = 2.0 * (jnp.log(2.0) - u - jax.nn.softplus(-2.0 * u))
         return normal_log_density(u, self.mean, self.log_std) - jnp.sum(log_slope, axis=-1)
 
 

@@ -18,6 +18,7 @@ import tomli_w
 
 from fova import algorithms
 from fova.data.memory import available
+from fova.data.tables.columns import Columns
 from fova.errors import FovaError, unknown
 from fova.federation import aggregation
 from fova.federation.clients import ClientSpec, complete, located
@@ -26,7 +27,7 @@ from fova.federation.privacy import Privacy
 from fova.settings import Within, check_ranges, fill, shown
 from fova.version import __version__
 
-TABLES = ("task", "run", "algorithm", "client", "server")
+TABLES = ("task", "run", "algorithm", "client", "server", "columns")
 # Settings that may change between two starts of a run.
 WITHOUT_EFFECT_ON_TRAINING = (
     "rounds",
@@ -177,6 +178,7 @@ class Config:
     algorithm: Any  # the frozen config of one of fova.algorithms
     algorithm_name: str = "fova"
     run: RunConfig = field(default_factory=RunConfig)
+    columns: Columns | None = None  # what the columns of the clients' tables mean; None where clients are no tables
 
     def __post_init__(self) -> None:
         if self.task == "":
@@ -205,6 +207,8 @@ class Config:
         Where the run is longer, or policies are played more often, training up to a checkpoint is the same.
         """
         about = asdict(self.run) | {"algorithm": asdict(self.algorithm), "task": self.task}
+        if self.columns is not None:
+            about["columns"] = self.columns.to_table()
         for name in WITHOUT_EFFECT_ON_TRAINING:
             if name != "rounds" or not self.run.data_sequence:  # the data's turns depend on the rounds
                 del about[name]
@@ -221,6 +225,7 @@ class Config:
             "task": self.task,
             "run": asdict(self.run) | {"data_sequence": [seen(data) for data in self.run.data_sequence]},
             "algorithm": {"name": seen(self.algorithm_name), **asdict(self.algorithm)},
+            "columns": None if self.columns is None else self.columns.to_table(),
             "client": [asdict(replace(client, data=seen(client.data))) for client in self.clients],
         }
         return f"# A run of fova {__version__}. To run it again: fova train --config THIS_FILE\n\n" + tomli_w.dumps(
@@ -266,6 +271,7 @@ class ConfigFile:
     settings: dict[str, Any] = field(default_factory=dict)  # of the algorithm
     run: dict[str, Any] = field(default_factory=dict)
     server: dict[str, Any] = field(default_factory=dict)  # of a federation over a network
+    columns: dict[str, Any] = field(default_factory=dict)  # what the columns of the clients' tables mean
 
 
 def read_toml(path: Path) -> ConfigFile:
@@ -302,7 +308,17 @@ def read_toml(path: Path) -> ConfigFile:
         settings=settings,
         run=run | ({"data_sequence": [located(data, folder) for data in sequence]} if sequence else {}),
         server=server,
+        columns=_columns(tables.get("columns", {}), path),
     )
+
+
+def _columns(table: Any, path: Path) -> dict[str, Any]:
+    """The [columns] table; an error in it is found now."""
+    if not isinstance(table, dict):
+        raise FovaError(f"{path}: [columns] must be a table, but is {shown(table)}.")
+    if table:
+        Columns.of(table)
+    return table
 
 
 def _text(value: Any, name: str, path: Path) -> str | None:
@@ -326,6 +342,7 @@ def load_config(path: Path) -> Config:
         algorithm=algorithms.configure(name, file.preset, **file.settings),
         algorithm_name=name,
         run=fill(RunConfig, file.run, f"of [run] in {path}"),
+        columns=Columns.of(file.columns) if file.columns else None,
     )
 
 

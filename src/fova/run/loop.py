@@ -330,9 +330,9 @@ class Loop:
 
     def _policy(self, actor: Any, **facts: Any) -> Policy:
         algorithm = Path(self.config.algorithm_name).stem
-        normaliser = self.statistics.normaliser
+        normaliser, recipe = self.statistics.normaliser, self.engine.recipe
         facts |= {"task": self.config.task, "algorithm": algorithm, "seed": self.config.run.seed}
-        return from_actor(actor, normaliser, self.engine.space, **facts)
+        return from_actor(actor, normaliser, self.engine.space, recipe, **facts)
 
 
 def insist_on_a_policy(algorithm: Any, space: Space) -> None:

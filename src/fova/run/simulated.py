@@ -24,6 +24,7 @@ class SimulatedEngine:
     def __init__(self, config: Config, federation: Federation) -> None:
         runtime.prepare()
         self.config, self.federation, self.space = config, federation, federation.space
+        self.recipe = federation.recipe
         self.privacy = config.run.private(len(federation.clients))
         pooled = config.run.mode == "centralised"
         self._turns = [turn.pooled() if pooled else turn for turn in federation.turns()]

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fova import algorithms
+from fova.data.tables.columns import Columns
+from fova.data.tables.loading import TableReader
+from fova.data.transitions import Transitions
 from fova.errors import FovaError, unknown
 from fova.federation.clients import ClientSpec, Federation
 from fova.machine.interrupts import explained, stop_signal
@@ -30,20 +33,24 @@ from fova.tasks import registry
 
 def train(
     task: str | None = None,
-    clients: list[str] | list[ClientSpec] | Federation | None = None,
+    clients: list[str] | list[ClientSpec] | Mapping[str, Any] | Federation | None = None,
     size: int | None = None,
     algorithm: str = "fova",
     preset: str | None = None,
     directory: str | Path | None = None,
     progress: Progress | bool | None = None,
     on_round: OnRound | None = None,
+    columns: Mapping[str, Any] | Columns | None = None,
     **settings: Any,
 ) -> Result:
     """Train one policy across the data of many clients.
 
         fova.train("maze2d-umaze", ["expert", "expert", "random", "random"], size=5000, rounds=20)
+        fova.train(clients={"east": frame, "west": "west.csv"}, columns={"episode": "patient_id", ...})
 
-    `clients` are qualities of the task's data, files, `ClientSpec`s, or a `Federation` of your own arrays.
+    `clients` are qualities of the task's data, files, `ClientSpec`s, or a `Federation` of your own arrays; or a
+    mapping from names to files, tables (pandas, polars, Arrow) or transitions. `columns` says what the columns of
+    tables mean, as `--columns` does.
     Further settings are those of `RunConfig` (rounds, local_steps, seed, ...) and of the algorithm (alpha, lam,
     hidden, ...). Files go to `directory`, by default a new one under `runs/`.
 
@@ -59,6 +66,7 @@ def train(
         task = task or (clients.task.name if clients.task else None)
     run_fields = RunConfig.__dataclass_fields__
     _insist_on_known(settings, algorithm)
+    mapping = None if columns is None else Columns.of(columns)
     config = Config(
         task=task,
         clients=_specs(clients, size),
@@ -67,9 +75,10 @@ def train(
         ),
         algorithm_name=algorithm,
         run=fill(RunConfig, {name: value for name, value in settings.items() if name in run_fields}, "of the run"),
+        columns=mapping,
     )
-    federation = clients if isinstance(clients, Federation) else None
     display = by_default(progress)
+    federation = clients if isinstance(clients, Federation) else _in_memory(clients, config, display)
     return start(config, Path(directory) if directory else None, display, federation, on_round)
 
 
@@ -137,10 +146,13 @@ def build_federation(config: Config, progress: Progress | None = None) -> Federa
     task = registry.get(config.task) if config.task else None
     bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
     display = (progress.status, progress.note)
+    reader = TableReader(config.columns, config.run.privacy != "off") if config.columns else None
     if config.run.data_sequence:
         sequence = config.run.data_sequence
-        return Federation.in_sequence(config.clients, sequence, task, config.run.seed, bounds, *display)
-    return Federation.build(config.clients, task, config.run.seed, bounds, *display)
+        return Federation.in_sequence(
+            config.clients, sequence, task, config.run.seed, bounds, *display, reader=reader
+        )
+    return Federation.build(config.clients, task, config.run.seed, bounds, *display, reader=reader)
 
 
 def trained_on(
@@ -206,7 +218,38 @@ def _insist_on_known(settings: Mapping[str, Any], algorithm: str) -> None:
 def _specs(clients: Any, size: int | None) -> tuple[ClientSpec, ...]:
     if clients is None or isinstance(clients, Federation):
         return ()
+    if isinstance(clients, Mapping):
+        if not _are_files(clients):
+            if size is not None:
+                raise FovaError("size is for files and qualities of a task. Cut the tables to the size you want.")
+            return ()
+        return tuple(ClientSpec(str(data), size, name=str(name)) for name, data in clients.items())
     return tuple(c if isinstance(c, ClientSpec) else ClientSpec(str(c), size) for c in clients)
+
+
+def _are_files(clients: Mapping[str, Any]) -> bool:
+    return all(isinstance(data, str | Path) for data in clients.values())
+
+
+def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation | None:
+    """The federation of a mapping from names to tables or transitions; None if the clients are files."""
+    if not isinstance(clients, Mapping) or _are_files(clients):
+        return None
+    task = registry.get(config.task) if config.task else None
+    bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
+    named = {str(name): data for name, data in clients.items()}
+    if all(isinstance(data, Transitions) for data in named.values()):
+        federation = Federation.of(named, task, bounds)
+        return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
+    if config.columns is None:
+        raise FovaError(
+            "Say what the columns of the tables mean, for instance "
+            "columns={'episode': 'patient_id', 'time': 'hour', "
+            "'observations': ['hr', 'map'], 'action': 'dose', 'reward': 'score', 'terminal': 'died'}."
+        )
+    private = config.run.privacy != "off"
+    federation = Federation.of_tables(named, config.columns, task, bounds, private, progress.note)
+    return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
 
 
 def insist_on_same_data(run: RunDirectory, federation: Federation) -> None:

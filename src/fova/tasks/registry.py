@@ -105,6 +105,6 @@ def _register_builtin() -> None:
 
 @functools.cache
 def _builtin() -> tuple[Task, ...]:
-    from fova.tasks import adroit, glucose, locomotion, maze2d  # here, because they import this module
+    from fova.tasks import adroit, glucose, locomotion, maze2d, sepsis  # here, because they import this module
 
-    return (*locomotion.tasks(), *maze2d.tasks(), *adroit.tasks(), *glucose.tasks())
+    return (*locomotion.tasks(), *maze2d.tasks(), *adroit.tasks(), *glucose.tasks(), *sepsis.tasks())

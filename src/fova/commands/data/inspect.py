@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fova.commands.columns import columns_of, load_tables, show_proposal
 from fova.commands.data.loading import load
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
 
 if TYPE_CHECKING:
+    from fova.data.sources import Source
     from fova.data.transitions import Transitions
 
 
@@ -18,13 +20,18 @@ if TYPE_CHECKING:
 class InspectOptions:
     """Show what a dataset is like: episodes, returns, lengths, coverage, bounds, problems.
 
-    Of several, show how these clients differ: what share of the visited states each covers, how different the
+    Of a table whose columns nobody has explained, show its columns and propose a mapping for --columns. Of several
+    datasets, show how these clients differ: what share of the visited states each covers, how different the
     states are that it visits and the actions that it takes in states it shares with others. All of it comes from
     counts that the clients could send; see docs/data.md.
     """
 
     data: tuple[str, ...]
     """Files, folders of files, Minari datasets' ids or TASK/QUALITY; one, or one for each client."""
+    columns: tuple[str, ...] = ()
+    """What the columns of tables mean, as for `fova train`. Without it, a mapping is proposed."""
+    missing: tuple[str, ...] = ()
+    """What to do with missing values of a column of tables, as for `fova train`."""
     config: Path | None = None
     """A TOML file with task and [[client]] tables, as for `fova train`: show how these clients differ."""
     json: bool = False
@@ -42,12 +49,30 @@ def command(arguments: list[str]) -> None:
     from fova.data.inspect import inspect, inspect_federation, render, render_federation
 
     terminal = Terminal(markup=True)  # `render` uses markup and escapes names
-    if options.config is None and len(options.data) == 1:
-        summary = inspect(load(options.data[0], options.size, options.seed, options.download))
+    if options.config is None and not options.columns and _are_tables(options.data):
+        show_proposal(options.data, terminal)
+    elif options.config is None and len(options.data) == 1:
+        (source,) = _sources(options).values()
+        summary = inspect(source)
         print(summary.to_json()) if options.json else render(summary, terminal)
     else:
         clients = inspect_federation(_clients(options))
         print(clients.to_json()) if options.json else render_federation(clients, terminal)
+
+
+def _are_tables(data: tuple[str, ...]) -> bool:
+    from fova.data.paths import as_path
+    from fova.data.sources import needs_columns
+
+    return bool(data) and all(needs_columns(as_path(name)) for name in data)
+
+
+def _sources(options: InspectOptions) -> "Mapping[str, Source]":
+    """The data that was named, by name."""
+    columns = columns_of(options.columns, options.missing, {})
+    if columns is None:
+        return {name: load(name, options.size, options.seed, options.download) for name in options.data}
+    return load_tables(options.data, columns)
 
 
 def _clients(options: InspectOptions) -> "Mapping[str, Transitions]":
@@ -65,4 +90,4 @@ def _clients(options: InspectOptions) -> "Mapping[str, Transitions]":
                 f"{name} was named twice. To divide one source among clients, describe them in a TOML file with "
                 "one [[client]] table each, and give it with --config."
             )
-    return {name: load(name, options.size, options.seed, options.download).transitions for name in options.data}
+    return {name: source.transitions for name, source in _sources(options).items()}

@@ -41,7 +41,7 @@ def ensure(task: "Task", quality: str, size: int, seed: int, terminal: Terminal)
 
 def check_actions(source: "Source", low: tuple[float, ...], high: tuple[float, ...]) -> "ActionSpace":
     """The action space, after the data has been checked against it."""
-    from fova.data.transitions import check
+    from fova.data.transitions import check, refuse_unbounded
     from fova.spaces import Box, Discrete
 
     if bool(low) != bool(high):
@@ -50,6 +50,8 @@ def check_actions(source: "Source", low: tuple[float, ...], high: tuple[float, .
         action: ActionSpace = Discrete(source.action_names)
     else:
         given = (low, high) if low else (source.action_low, source.action_high)
+        if given[0] is None or given[1] is None:
+            refuse_unbounded([source.transitions])
         bounds = (-1.0, 1.0) if given[0] is None or given[1] is None else (given[0], given[1])
         action = Box.of(source.transitions.actions.shape[1], *bounds)
     check(source.transitions, source.name, action)

@@ -1,0 +1,235 @@
+"""Tables as Arrow columns: CSV, TSV, Parquet, pandas, polars and Arrow itself. Needs pyarrow.
+
+A table is opened first. Its columns are read one at a time, so that a large Parquet file is never in memory twice.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fova.data.fields import decoding, fault, refuse_bombs
+from fova.data.memory import available, refuse_too_large
+from fova.data.paths import refuse_special
+from fova.errors import FovaError
+from fova.recipe import is_table
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
+REMEDY_CSV = "Save it as UTF-8 text with one line per row and one header line."
+REMEDY_PARQUET = "It is damaged or no Parquet file: fetch or write it again."
+CHUNK = 1 << 20  # bytes
+WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes per value in memory; 8 for all other types
+
+
+@dataclass(frozen=True)
+class Columnar:
+    """A table whose columns are read when they are asked for."""
+
+    name: str  # the file, or the client whose table it is
+    format: str
+    names: list[str]
+    kinds: "Mapping[str, pyarrow.DataType]"
+    rows: int
+    read: "Callable[[str], pyarrow.ChunkedArray]"
+    notes: tuple[str, ...] = ()
+
+    def column(self, name: str) -> "pyarrow.ChunkedArray":
+        remedy = REMEDY_PARQUET if self.format == "Parquet" else REMEDY_CSV
+        with decoding(self.name, name, remedy):
+            return _plain(self.read(name))
+
+
+def is_table_file(path: Path) -> bool:
+    """Whether a file's ending is that of a table."""
+    return ending(path) in ENDINGS
+
+
+def insist_on_table(path: Path) -> Path:
+    """The path of a table. Anything else is refused."""
+    if not is_table_file(path):
+        raise FovaError(
+            f"--columns names columns of tables, but {path} is none. Tables end in {', '.join(ENDINGS)}."
+        )
+    if not path.exists():
+        raise FovaError(f"There is no file {str(path)!r}. Check the spelling and the current directory.")
+    return path
+
+
+def ending(path: Path) -> str:
+    """The ending of a file's name, with .gz as part of it."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return "".join(suffixes[-2:]) if suffixes[-1:] == [".gz"] else "".join(suffixes[-1:])
+
+
+def pyarrow_or_advice(module: str) -> Any:
+    """A module of pyarrow, or an error that says how to install it."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise FovaError("Reading tables needs pyarrow. Install it: pip install 'fova[tables]'") from error
+
+
+def open_table(source: Any, name: str | None = None, as_text: Sequence[str] = ()) -> Columnar:
+    """The table in a file, or one that a Python program holds (pandas, polars, Arrow, a dict of columns).
+
+    Columns of a CSV file that `as_text` names are not taken for numbers: 007 and 7 may be two patients.
+    """
+    if isinstance(source, str | Path):
+        path = Path(source)
+        refuse_special(path)
+        return _open_parquet(path) if ending(path) == ".parquet" else _open_csv(path, as_text)
+    return _in_memory(_as_arrow(source, name or "table"), name or "table", "table")
+
+
+# --- Files -------------------------------------------------------------------------------------------------
+
+
+def _open_csv(path: Path, as_text: Sequence[str]) -> Columnar:
+    csv = pyarrow_or_advice("pyarrow.csv")
+    compressed = ending(path).endswith(".gz")
+    size = _unpacked(path) if compressed else path.stat().st_size
+    if not size:
+        raise fault(path, "", "is empty. Leave this file out.")
+    refuse_too_large(path, size, size // 8)  # a number and its comma take eight bytes or so
+    delimiter, notes = _delimiter(path, compressed)
+    texts = dict.fromkeys(as_text, pyarrow_or_advice("pyarrow").string())
+    with decoding(path, "", REMEDY_CSV):
+        content = csv.read_csv(
+            path,
+            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=csv.ConvertOptions(strings_can_be_null=True, column_types=texts),
+        )
+    return _in_memory(content, str(path), "TSV" if delimiter == "\t" else "CSV", notes)
+
+
+def _unpacked(path: Path) -> int:
+    """The size of a gzip file's content. Content that does not fit into memory is refused on the way."""
+    unpacking, size, free = zlib.decompressobj(wbits=31), 0, available()
+    with decoding(path, "", "It is damaged or no gzip file: fetch or write it again."), path.open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            while chunk:
+                size += len(unpacking.decompress(chunk, 64 * CHUNK))
+                if free is not None and size > free:
+                    refuse_too_large(path, size, size // 8)
+                chunk = unpacking.unconsumed_tail
+                if unpacking.eof:
+                    chunk, unpacking = unpacking.unused_data, zlib.decompressobj(wbits=31)
+    return size
+
+
+def _delimiter(path: Path, compressed: bool) -> tuple[str, tuple[str, ...]]:
+    """What separates the fields, from the file's ending and its header line."""
+    import gzip
+
+    if ending(path).startswith(".tsv"):
+        return "\t", ()
+    with decoding(path, "", REMEDY_CSV), gzip.open(path, "rb") if compressed else path.open("rb") as stream:
+        header = stream.readline(CHUNK).decode("utf-8", errors="replace")
+    if "," in header:
+        return ",", ()
+    for delimiter, word in ((";", "semicolons"), ("\t", "tabs")):
+        if delimiter in header:
+            return delimiter, (f"The fields are separated by {word}.",)
+    return ",", ()
+
+
+def _open_parquet(path: Path) -> Columnar:
+    parquet = pyarrow_or_advice("pyarrow.parquet")
+    with decoding(path, "", REMEDY_PARQUET):
+        store = parquet.ParquetFile(path)
+        with store:
+            schema, summary = store.schema_arrow, store.metadata
+            groups = [summary.row_group(i) for i in range(summary.num_row_groups)]
+    refuse_bombs(path, "", sum(group.total_byte_size for group in groups), path.stat().st_size)
+    values = widths = 0
+    for column in (group.column(i) for group in groups for i in range(group.num_columns)):
+        values += column.num_values
+        widths += column.num_values * WIDTHS.get(column.physical_type, 8)
+    refuse_too_large(path, widths, values)
+    kinds = {field.name: field.type for field in schema}
+    read = partial(_read_parquet, path, summary)
+    return Columnar(str(path), "Parquet", list(schema.names), kinds, summary.num_rows, read)
+
+
+def _read_parquet(path: Path, summary: Any, name: str) -> "pyarrow.ChunkedArray":
+    import pyarrow
+    import pyarrow.parquet
+
+    kind = summary.schema.to_arrow_schema().field(name).type
+    as_text = pyarrow.types.is_string(kind) or pyarrow.types.is_binary(kind)
+    # Each distinct text is read once, even if many rows have it.
+    with pyarrow.parquet.ParquetFile(path, metadata=summary, read_dictionary=[name] if as_text else None) as store:
+        return store.read(columns=[name]).column(name)
+
+
+# --- Tables in memory --------------------------------------------------------------------------------------
+
+
+def _in_memory(content: "pyarrow.Table", name: str, kind: str, notes: tuple[str, ...] = ()) -> Columnar:
+    kinds = {field.name: field.type for field in content.schema}
+    return Columnar(name, kind, list(content.column_names), kinds, content.num_rows, content.column, notes)
+
+
+def _as_arrow(source: Any, name: str) -> "pyarrow.Table":
+    pyarrow = pyarrow_or_advice("pyarrow")
+    if isinstance(source, pyarrow.Table):
+        return source
+    if hasattr(source, "iloc") and hasattr(source, "reset_index"):  # pandas
+        return _of_pandas(source, name)
+    with decoding(name, "", "Give a pandas or polars frame, an Arrow table, or a dict of columns."):
+        if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__"):
+            return pyarrow.table(source)
+    if is_table(source):
+        return pyarrow.table({column: list(source[column]) for column in source.columns})
+    raise FovaError(
+        f"The data of {name!r} is a {type(source).__name__}, but must be a file, a pandas or polars frame, an "
+        "Arrow "
+        "table or a dict of columns."
+    )
+
+
+def _of_pandas(frame: Any, name: str) -> "pyarrow.Table":
+    """The frame, with a named index as columns. A column of mixed objects becomes text, which is judged later."""
+    import pyarrow
+
+    if any(level is not None for level in frame.index.names):
+        frame = frame.reset_index()
+    columns: dict[str, Any] = {}
+    for position, column in enumerate(frame.columns):
+        if str(column) in columns:
+            raise fault(name, str(column), "is the name of several columns. Give each its own.")
+        values = frame.iloc[:, position]
+        try:
+            columns[str(column)] = pyarrow.array(values, from_pandas=True)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
+            texts = [None if gone else str(value) for value, gone in zip(values, values.isna())]
+            columns[str(column)] = pyarrow.array(texts, pyarrow.string())
+    return pyarrow.table(columns)
+
+
+def _plain(column: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":
+    """The column in one of the types that the rest of this folder knows."""
+    import pyarrow
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind):
+        return column.cast(kind.value_type) if not _is_text(kind.value_type) else column
+    if types.is_decimal(kind):
+        return column.cast(pyarrow.float64())
+    if types.is_string_view(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        return column.cast(pyarrow.string())
+    return column
+
+
+def _is_text(kind: "pyarrow.DataType") -> bool:
+    from pyarrow import types
+
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)

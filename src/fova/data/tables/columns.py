@@ -1,0 +1,282 @@
+"""What the columns of a table mean: the mapping that a user writes, the same for all clients.
+
+    --columns episode=patient_id time=hour observations=hr,map,lab_* action=dose reward=score terminal=died
+
+or a [columns] table in a configuration file. Nothing is guessed here, and no table is read.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fova.data.fields import fault
+from fova.errors import FovaError, unknown
+from fova.recipe import MISSING
+from fova.settings import shown
+
+NONE, LAST = "none", "last"
+REQUIRED = {
+    "episode": "the column that tells episodes apart (a patient, a trip); or episode=none: one long record, cut "
+    "where terminal or timeout says so",
+    "time": "the column that orders the rows of an episode (a step, an hour, a time stamp); or time=none: the rows "
+    "are already in order",
+    "observations": "what was known before the action: names and patterns, as in hr,map,lab_*",
+    "action": "what was done: a column, or several of numbers. Whole numbers and text are choices among named "
+    "actions, unless numbers= names the column",
+    "reward": "what the step was worth; more is better",
+    "terminal": "the column that is 1 where the task itself ended with this row; or terminal=none: every episode "
+    "was only cut off (time limit, end of the record); terminal=last: every episode really ended with its last "
+    "row; "
+    "terminal=last:COLUMN: those episodes ended whose last row has COLUMN 1",
+}
+OPTIONAL = {
+    "timeout": "the column that is 1 where an episode was cut off; needed without an episode column",
+    "categories": "columns of whole numbers that stand for categories and not for quantities",
+    "numbers": "columns of whole numbers that are quantities; asked for if an action holds whole numbers",
+    "na": "values that mark a missing one, as in -999; na=none: none do",
+}
+ROLES = (*REQUIRED, *OPTIONAL, "missing")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The mapping from roles to columns."""
+
+    episode: str
+    time: str
+    observations: tuple[str, ...]  # names and patterns
+    action: tuple[str, ...]
+    reward: str
+    terminal: str
+    timeout: str = NONE
+    # Column -> its vocabulary, or None if the clients agree on one.
+    categories: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    numbers: tuple[str, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)  # name or pattern -> what to do
+    na: tuple[str, ...] | None = None  # None: the user has not said
+
+    # --- From and to what a user writes ---
+
+    @staticmethod
+    def of(given: Any, missing: Sequence[str] = ()) -> "Columns":
+        """The mapping in texts such as `action=dose`, in a table of a configuration file, or in a Python dict."""
+        if isinstance(given, Columns):
+            return given
+        if isinstance(given, Mapping):
+            content = dict(given)
+        else:
+            content = _pairs(given, "columns", "episode=patient_id")
+        if missing:
+            content["missing"] = {**dict(content.get("missing", {})), **_pairs(missing, "missing", "hr=carry")}
+        return _checked(content)
+
+    def to_table(self) -> dict[str, Any]:
+        """The mapping as a table of a configuration file, which `of` reads back."""
+        table: dict[str, Any] = {name: getattr(self, name) for name in ("episode", "time", "reward", "terminal")}
+        table |= {"observations": list(self.observations), "action": list(self.action)}
+        if self.timeout != NONE:
+            table["timeout"] = self.timeout
+        if self.categories:
+            table["categories"] = {
+                name: AGREED if values is None else list(values) for name, values in self.categories.items()
+            }
+        if self.numbers:
+            table["numbers"] = list(self.numbers)
+        if self.missing:
+            table["missing"] = dict(self.missing)
+        if self.na is not None:
+            table["na"] = list(self.na) or NONE
+        return table
+
+    # --- Applied to the columns of a table ---
+
+    def resolve(self, names: Sequence[str], file: str | Path) -> "Resolved":
+        """The columns of a table in their roles, patterns expanded. A name that is not there is refused."""
+        for name in names:
+            if names.count(name) > 1:
+                raise fault(file, name, "is the name of several columns. Give each its own.")
+        terminal, outcome = self._terminal()
+        single = {"episode": self.episode, "time": self.time, "timeout": self.timeout, "terminal": terminal}
+        found = {
+            role: None if name == NONE else self._there(name, role, names, file) for role, name in single.items()
+        }
+        actions = tuple(self._there(name, "action", names, file) for name in self.action)
+        reward = self._there(self.reward, "reward", names, file)
+        known_after = {
+            *actions,
+            *(name for role, name in found.items() if role in ("terminal", "timeout") and name),
+        }
+        taken = {*known_after, reward, *(name for name in found.values() if name)}
+        observations = self._observations(names, taken, known_after, file)
+        for name in (*self.categories, *self.numbers):
+            if name not in (*observations, *actions):
+                raise fault(file, name, "is named in categories or numbers, but is no observation or action.")
+        return Resolved(
+            found["episode"],
+            found["time"],
+            observations,
+            actions,
+            reward,
+            found["terminal"],
+            outcome,
+            self.terminal == LAST,
+            found["timeout"],
+        )
+
+    def _terminal(self) -> tuple[str, bool]:
+        """The terminal column, and whether it tells the outcome of whole episodes."""
+        if self.terminal.startswith(f"{LAST}:"):
+            return self.terminal.removeprefix(f"{LAST}:"), True
+        return (NONE if self.terminal == LAST else self.terminal), False
+
+    def _there(self, name: str, role: str, names: Sequence[str], file: str | Path) -> str:
+        if name not in names:
+            raise unknown(f"column in {file} for {role}", name, names)
+        return name
+
+    def _observations(
+        self, names: Sequence[str], taken: set[str], known_after: set[str], file: str | Path
+    ) -> tuple[str, ...]:
+        chosen: list[str] = []
+        for pattern in self.observations:
+            if pattern in names:
+                if pattern in known_after:
+                    raise fault(
+                        file, pattern, "is an observation and also what was done or came of it. Leave it out."
+                    )
+                chosen.append(pattern)
+                continue
+            matching = [name for name in names if name not in taken and fnmatchcase(name, pattern)]
+            if not matching:
+                raise unknown(f"column in {file} for observations", pattern, names)
+            chosen += [name for name in sorted(matching, key=_natural) if name not in chosen]
+        return tuple(dict.fromkeys(chosen))
+
+    def treatment(self, name: str) -> tuple[str, float | None]:
+        """What to do with missing values of a column, and the mean that the user gave."""
+        for pattern, way in self.missing.items():
+            if pattern == name or fnmatchcase(name, pattern):
+                kind, _, number = way.partition(":")
+                return kind, float(number) if number else None
+        return "refuse", None
+
+
+class Resolved(NamedTuple):
+    """The columns of one table in their roles."""
+
+    episode: str | None
+    time: str | None
+    observations: tuple[str, ...]
+    actions: tuple[str, ...]
+    reward: str
+    terminal: str | None
+    terminal_is_outcome: bool  # the column tells the outcome of whole episodes, at their last row
+    all_ended: bool
+    timeout: str | None
+
+    def used(self) -> set[str]:
+        single = {self.episode, self.time, self.reward, self.terminal, self.timeout} - {None}
+        return {*self.observations, *self.actions, *map(str, single)}
+
+
+AGREED = "agreed"  # in a configuration file: the clients agree on the vocabulary
+
+
+# --- Reading what a user wrote -----------------------------------------------------------------------------
+
+
+def _pairs(texts: Iterable[str], option: str, example: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = str(text).partition("=")
+        if not equals or not name or not value:
+            raise FovaError(f"{option}: {text!r} is not NAME=VALUE. Write for instance: --{option} {example}")
+        if name in found:
+            raise FovaError(f"{option}: {name} is given twice. Join its parts with commas.")
+        found[name] = value
+    return found
+
+
+def _checked(content: Mapping[str, Any]) -> Columns:
+    for name in content:
+        if name not in ROLES:
+            raise unknown("role of columns", str(name), ROLES)
+    lacking = [role for role in REQUIRED if role not in content]
+    if lacking:
+        listed = "\n".join(f"  {role}=  {REQUIRED[role]}" for role in lacking)
+        raise FovaError(f"The columns do not say everything that training must know. Add to --columns:\n{listed}")
+    texts = {role: _text(content[role], role) for role in ("episode", "time", "reward", "terminal")}
+    return Columns(
+        **texts,
+        observations=_names(content["observations"], "observations"),
+        action=_names(content["action"], "action"),
+        timeout=_text(content.get("timeout", NONE), "timeout"),
+        categories=_categories(content.get("categories", ())),
+        numbers=_names(content.get("numbers", ()), "numbers"),
+        missing=_missing(content.get("missing", {})),
+        na=_na(content.get("na")),
+    )
+
+
+def _text(value: Any, role: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise FovaError(f"columns: {role} is {shown(value)}, but must be the name of one column.")
+    return value
+
+
+def _names(value: Any, role: str) -> tuple[str, ...]:
+    names = tuple(value.split(",")) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+        raise FovaError(f"columns: {role} is {shown(value)}, but must be names of columns, as in hr,map.")
+    return tuple(names)
+
+
+def _categories(value: Any) -> dict[str, tuple[str, ...] | None]:
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(_names(value, "categories"))
+    found: dict[str, tuple[str, ...] | None] = {}
+    for name, values in value.items():
+        if values in (AGREED, None):
+            found[str(name)] = None
+            continue
+        if isinstance(values, str) or not values:
+            raise FovaError(f"columns: the categories of {name} are {shown(values)}, but must be a list of values.")
+        found[str(name)] = tuple(dict.fromkeys(str(each) for each in values))
+    return found
+
+
+def _missing(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise FovaError(f"missing is {shown(value)}, but must say what to do with each column, as in hr=carry.")
+    for name, way in value.items():
+        kind, colon, number = str(way).partition(":")
+        if kind not in MISSING:
+            raise unknown(f"way to treat missing values of {name}", kind, MISSING)
+        if colon and (("mean" not in kind) or not _is_number(number)):
+            raise FovaError(f"missing: {name}={way} is not understood. A mean is given as {name}=mean:1.8")
+    return {str(name): str(way) for name, way in value.items()}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _na(value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if value == NONE:
+        return ()
+    values = value.split(",") if isinstance(value, str) else value
+    return tuple(str(each) for each in (values if isinstance(values, list | tuple) else [values]))
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts lab_2 before lab_10."""
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"([0-9]+)", name)]

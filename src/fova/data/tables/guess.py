@@ -1,0 +1,223 @@
+"""A proposal for `--columns`, guessed from the names and values of a table.
+
+A person decides: nothing here is used by training.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fova.data.tables.arrow import Columnar
+from fova.data.tables.columns import REQUIRED
+from fova.data.tables.logged import FEW, sentinel_in
+from fova.data.tables.values import is_text, is_whole
+from fova.data.transitions import bounds_in_words
+from fova.errors import FovaError
+from fova.recipe import label
+
+ENOUGH = 200_000  # rows that are looked at
+OPEN = "?"  # a role that could not be guessed
+MOST_SHOWN = 5
+
+# Words in column names, by role. The first role that has a match takes the column.
+WORDS = {
+    "timeout": "timeout timeouts truncated truncation truncations censored",
+    "terminal": "terminal terminals terminated died death dead deceased mortality failed failure done ended "
+    "crashed",
+    "reward": "reward rewards score return payoff utility profit",
+    "episode": "episode episodes patient subject stay icustay hadm admission encounter visit trip session "
+    "trajectory "
+    "traj ride flight user customer vehicle",
+    "time": "time timestamp step steps hour day minute date datetime charttime tick t seq sequence",
+    "action": "action actions dose dosage treatment drug therapy insulin control command setpoint offer bid price "
+    "decision arm lane",
+}
+INDEX = re.compile(r"(unnamed:? ?\d+|index|row|row_?id|id|)", re.IGNORECASE)
+
+
+@dataclass
+class About:
+    """One column as a person sees it."""
+
+    name: str
+    kind: str
+    missing: int
+    values: str
+    role: str = ""
+
+
+@dataclass
+class Proposal:
+    """A guessed mapping, and what a person must look at."""
+
+    columns: list[About]
+    roles: dict[str, list[str]]
+    options: list[str] = field(default_factory=list)  # further flags: --missing, --action-low, ...
+    open: list[str] = field(default_factory=list)  # questions that only a person can answer
+
+    def flags(self) -> str:
+        """The proposal as flags that can be pasted."""
+        parts = [f"{role}={','.join(names)}" for role, names in self.roles.items() if names]
+        return " ".join(["--columns", *map(_quoted, parts), *self.options])
+
+
+def _quoted(text: str) -> str:
+    return text if text.endswith(f"={OPEN}") else shlex.quote(text)
+
+
+def propose(tables: Sequence[Columnar]) -> Proposal:
+    """A mapping for these tables of one federation, guessed from the first of them."""
+    table = tables[0]
+    looks = {name: _Look(table, name) for name in table.names}
+    roles: dict[str, list[str]] = {role: [] for role in ("episode", "time", "observations", "action", "reward")}
+    roles |= {"terminal": [], "timeout": [], "categories": [], "na": []}
+    for name, look in looks.items():
+        role = _role(look)
+        if role in ("action", "observations", ""):
+            roles.get(role, []).append(name)
+        elif not roles[role]:
+            roles[role].append(name)
+        elif not look.is_identifier:
+            roles["observations"].append(name)
+    proposal = Proposal([], roles)
+    _add_open(proposal)
+    _add_options(proposal, looks, tables)
+    used = {name: role for role, names in roles.items() if role not in ("categories", "na") for name in names}
+    proposal.columns = [look.about(used.get(name, "not used")) for name, look in looks.items()]
+    return proposal
+
+
+class _Look:
+    """A column's name, type and first values."""
+
+    def __init__(self, table: Columnar, name: str) -> None:
+        from pyarrow import types
+
+        self.name, self.rows = name, min(table.rows, ENOUGH)
+        self.kind = table.kinds[name]
+        self.column = table.column(name).slice(0, ENOUGH)
+        self.missing = int(self.column.null_count)
+        self.text, self.whole = is_text(self.kind), is_whole(self.kind)
+        self.temporal = bool(types.is_temporal(self.kind))
+        self.boolean = bool(types.is_boolean(self.kind))
+        self.words = {word for word in re.split(r"[^a-z0-9]+", name.lower()) if word}
+        self.different = int(self.column.unique().drop_null().__len__()) if not types.is_nested(self.kind) else 0
+        self.numbers = None
+        if not (self.text or self.temporal or types.is_nested(self.kind) or types.is_null(self.kind)):
+            import pyarrow
+
+            self.numbers = self.column.cast(pyarrow.float64()).drop_null().to_numpy()
+
+    @property
+    def is_flag(self) -> bool:
+        return self.boolean or (self.numbers is not None and bool(np.isin(self.numbers, (0, 1)).all()))
+
+    @property
+    def is_identifier(self) -> bool:
+        """Whether the name says that it is one, or no value occurs twice."""
+        return bool(INDEX.fullmatch(self.name)) or ((self.text or self.whole) and self.different == self.rows > 1)
+
+    def about(self, role: str) -> About:
+        if self.numbers is not None and len(self.numbers):
+            shown = f"{self.numbers.min():.6g} to {self.numbers.max():.6g}"
+        else:
+            first = [label(value) for value in self.column.unique().drop_null().to_pylist()[:MOST_SHOWN]]
+            shown = ", ".join(first) + (f", ... ({self.different:,})" if self.different > MOST_SHOWN else "")
+        return About(self.name, str(self.kind), self.missing, shown, role)
+
+
+def _role(look: _Look) -> str:
+    """The role that a column's name and type suggest; "" for none."""
+    if look.temporal:
+        return "time"
+    for role, words in WORDS.items():
+        if not look.words & set(words.split()):
+            continue
+        if role in ("terminal", "timeout") and not look.is_flag:
+            continue
+        if role == "reward" and look.numbers is None:
+            continue
+        if role == "episode" and not (look.text or look.whole):
+            continue
+        return role
+    if look.name.lower().endswith("id") and (look.text or look.whole) and 1 < look.different < look.rows:
+        return "episode"
+    return "" if look.is_identifier or look.different < 1 else "observations"
+
+
+def _add_open(proposal: Proposal) -> None:
+    """Mark what could not be guessed, and ask about what is often wrong."""
+    for role in REQUIRED:
+        if not proposal.roles[role]:
+            proposal.roles[role] = [OPEN]
+            proposal.open.append(f"{role}: {REQUIRED[role]}")
+    if proposal.roles["terminal"] == ["done"]:
+        proposal.open.append("terminal: 'done' often marks time limits, too. Those are timeouts, not terminals.")
+
+
+def _add_options(proposal: Proposal, looks: dict[str, _Look], tables: Sequence[Columnar]) -> None:
+    roles, missing = proposal.roles, []
+    for name in (name for name in roles["observations"] if name in looks):
+        look = looks[name]
+        if look.missing:
+            missing.append(f"{name}={'unknown' if look.text else 'carry-mean'}")
+        if look.numbers is not None and len(look.numbers):
+            sentinel = sentinel_in(look.numbers.astype(np.float32))
+            if sentinel is not None and f"{sentinel[0]:g}" not in roles["na"]:
+                roles["na"].append(f"{sentinel[0]:g}")
+    if missing:
+        proposal.options += ["--missing", *map(shlex.quote, missing)]
+    actions = [looks[name] for name in roles["action"] if name in looks]
+    choices = [look for look in actions if look.text or look.whole or look.boolean]
+    if len(actions) == 1 and not choices and _may_be_codes(actions[0]):
+        roles["categories"].append(actions[0].name)
+        proposal.open.append(
+            f"categories={actions[0].name}: the action holds whole numbers only. If they are quantities and not "
+            "codes, "
+            f"write numbers={actions[0].name} and give bounds."
+        )
+    elif choices:
+        proposal.open.append(
+            f"action: {choices[0].name} is read as a choice among {choices[0].different} named actions. If it is a "
+            f"quantity, add numbers={choices[0].name} and --action-low, --action-high."
+        )
+    elif actions and all(look.numbers is not None for look in actions):
+        low, high = zip(*(_range(tables, look.name) for look in actions))
+        lowest, highest = bounds_in_words(low, high)
+        proposal.options += ["--action-low", lowest, "--action-high", highest]
+        proposal.open.append(
+            "--action-low, --action-high: the range in the data. Give the true bounds if they are wider."
+        )
+
+
+def _may_be_codes(look: _Look) -> bool:
+    numbers: Any = look.numbers
+    return (
+        numbers is not None
+        and len(numbers) > 0
+        and look.different <= FEW
+        and bool((numbers == np.round(numbers)).all())
+    )
+
+
+def _range(tables: Sequence[Columnar], name: str) -> tuple[float, float]:
+    import pyarrow.compute
+
+    ranges = [pyarrow.compute.min_max(each.column(name)).as_py() for each in tables if name in each.names]
+    known = [each for each in ranges if each["min"] is not None]
+    return min(each["min"] for each in known), max(each["max"] for each in known)
+
+
+def columns_wanted(tables: Sequence[Columnar]) -> FovaError:
+    """The error for tables whose columns nobody has explained, with a proposal to paste."""
+    proposal = propose(tables)
+    questions = "".join(f"\n  - {question}" for question in proposal.open)
+    names = tables[0].name if len(tables) == 1 else f"{tables[0].name} and the others"
+    return FovaError(
+        f"Say what the columns of {names} mean. A proposal, guessed from their names; check every part:\n"
+        f"  {proposal.flags()}{questions}\nSee the columns with: fova data inspect {tables[0].name}"
+    )
