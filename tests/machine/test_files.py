@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fova.errors import FovaError
 from fova.machine import files
 from fova.machine.files import is_scratch, remove_scratch, write_atomically
 
@@ -25,6 +26,16 @@ def test_a_file_is_replaced_whole_and_leaves_no_scratch(tmp_path: Path):
         write_atomically(path, content)
         assert path.read_bytes() == content
     assert [entry.name for entry in path.parent.iterdir()] == ["file.json"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_or_device_is_not_replaced_by_a_file(tmp_path: Path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FovaError, match="is a device, pipe or socket"):
+        write_atomically(pipe, b"content")
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch):

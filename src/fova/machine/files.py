@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+from fova.errors import FovaError
+
 SCRATCH = re.compile(r"\..+\.(?P<process>\d+)\.part")
 _being_written: set[Path] = set()  # files that this process is writing
 
@@ -16,7 +18,12 @@ def is_scratch(path: Path) -> bool:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write `content` to `path`. Even after a power failure the file is either complete or unchanged."""
+    """Write `content` to `path`. Even after a power failure the file is either complete or unchanged.
+
+    A device, pipe or socket is refused: renaming the finished file would replace it, /dev/null for everybody.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise FovaError(f"{path} is a device, pipe or socket, not a file. Name a file to write.")
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     _being_written.add(scratch.absolute())

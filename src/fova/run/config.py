@@ -38,6 +38,7 @@ WITHOUT_EFFECT_ON_TRAINING = (
     "final_episodes",
     "final_clients",
     "checkpoint_seconds",
+    "track",
     "privacy_epsilon",
     "data_sequence",  # by paths; the data itself is compared
 )
@@ -99,6 +100,9 @@ class RunConfig:
     """Play every client's own policy after the last round, too."""
     checkpoint_seconds: Annotated[float, Within(0, 1e9)] = 30.0
     """Save a checkpoint when so many seconds have passed since the last one; 0 saves after every round."""
+    track: tuple[Literal["wandb", "mlflow"], ...] = ()
+    """Also send settings and metrics to Weights & Biases or MLflow, as their own environment variables say. Needs
+    the extra track; see docs/report.md."""
     compress: Compression = "none"
     """Send updates in fewer bits: float16 (half the bytes) or int8 (a quarter)."""
     privacy: Literal["off", "server", "client"] = "off"

@@ -7,6 +7,7 @@ statistics.json      constants of the federation: the observation normaliser, th
 metrics.jsonl        one line per round, free of clock times: equal seeds give equal files
 timing.jsonl         seconds per round and evaluation (in the background they overlap), and the most memory the
                      process has held so far
+tracking.json        by which name a tracking service knows the run, with --track
 tensorboard/         the same metrics as TensorBoard events
 checkpoints/         the newest two
 policy.safetensors, policy.json     the server's policy

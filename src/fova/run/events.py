@@ -24,8 +24,8 @@ class EventLog:
     def __init__(self, directory: Path, after: int) -> None:
         self._directory = directory
         self._purge = after + 1 if after else None
+        self._scalars = Scalars()
         self._writers: dict[str, SummaryWriter] = {}
-        self._folders: dict[str, str] = {}  # of the clients that have a sub-run
 
     def __enter__(self) -> "EventLog":
         return self
@@ -37,12 +37,19 @@ class EventLog:
             writer.close()
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        for sub_run, tag, value in self._scalars(entry):
+        for sub_run, tag, value in self._scalars.of(entry):
             if sub_run not in self._writers:
                 self._writers[sub_run] = SummaryWriter(str(self._directory / sub_run), purge_step=self._purge)
             self._writers[sub_run].add_scalar(tag, value, entry["round"])
 
-    def _scalars(self, entry: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+
+class Scalars:
+    """The entries of metrics.jsonl as single figures. Remembers which clients have a sub-run."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
+
+    def of(self, entry: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
         """Sub-run, tag and value of everything in an entry."""
         for name, value in _known(entry.get("server", {})).items():
             yield SERVER, f"{EVALUATION}/{name}", value

@@ -5,7 +5,8 @@ and stops. Its order makes a run safe to stop anywhere: log, put the log on disk
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from fova.run.config import Config
 from fova.run.directory import STOPPED_EARLY, RunDirectory
 from fova.run.events import EventLog
 from fova.run.records import read_statistics
+from fova.run.tracking import Trackers
 from fova.spaces import Space
 from fova.tasks.registry import Task
 
@@ -77,12 +79,23 @@ class Loop:
         self._stops_early = False
         self._resume = f"{resume_with} {run.path}"
         self._clients: Mapping[str, Any] = {}
+        self._trackers = Trackers(config, run, progress.note)
 
     def train(self, stop: StopSignal) -> State:
         """Train from where the run stands to its last round."""
         state = stop.compute(self._first_state)
-        with EventLog(self.run.path / "tensorboard", after=state.round) as events:
+        self._trackers.open()
+        with self._tracked(), EventLog(self.run.path / "tensorboard", after=state.round) as events:
             return self._rounds(state, stop, events)
+
+    @contextmanager
+    def _tracked(self) -> Iterator[None]:
+        """Tell tracking services about a block that does not end well."""
+        try:
+            yield
+        except BaseException:
+            self._trackers.close(finished=False)
+            raise
 
     @cached_property
     def statistics(self) -> Statistics:
@@ -253,6 +266,7 @@ class Loop:
     def _log(self, events: EventLog, line: _Line) -> None:
         self.run.append("metrics.jsonl", line.metrics)
         events.write(line.metrics)
+        self._trackers.write(line.metrics)
         if line.timing is not None:
             self.run.append("timing.jsonl", line.timing)
 
@@ -298,6 +312,12 @@ class Loop:
 
     def finish(self, state: State) -> Finished:
         """Play the policies of a trained run and write what makes it complete."""
+        with self._tracked():
+            finished = self._completed(state)
+        self._trackers.close(finished=True)
+        return finished
+
+    def _completed(self, state: State) -> Finished:
         run, played = self.config.run, {}
         if self.task is not None:
             played = self._play(self._to_play(state, run.final_clients), run.final_episodes)
@@ -313,8 +333,10 @@ class Loop:
 
     def _log_final(self, state: State, results: Mapping[str, Any]) -> None:
         clients = {name: result for name, result in results.items() if name != "server"}
+        entry = {"round": state.round, "server": results.get("server", {}), "client_play": clients}
         with EventLog(self.run.path / "tensorboard", after=state.round) as events:
-            events.write({"round": state.round, "server": results.get("server", {}), "client_play": clients})
+            events.write(entry)
+        self._trackers.write(entry)
 
     # --- Policies ---
 

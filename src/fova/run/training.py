@@ -27,6 +27,7 @@ from fova.run.loop import Loop
 from fova.run.records import read_clients
 from fova.run.result import Result
 from fova.run.simulated import SimulatedEngine, describe
+from fova.run.tracking import insist_on_packages
 from fova.settings import fill
 from fova.tasks import registry
 
@@ -96,6 +97,7 @@ def start(
         directory = free_name(stem, Path("runs"))
     run = RunDirectory(directory)
     run.insist_on_new()
+    insist_on_packages(config.run.track)
     try:
         with explained(lambda: "Stopped before training began; no run was started. Finished data is kept."):
             loop = _loop(config, run, trained_on(config, federation, progress), progress)
