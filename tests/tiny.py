@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fova.algorithms.base import Batch
+from fova.data.returns import next_returns
 from fova.data.transitions import Episode, Transitions, from_episodes
 
 
@@ -22,6 +24,12 @@ def make_transitions(seed: int, episodes: int = 4, steps: int = 12) -> Transitio
     """Random data with three observation and two action columns; every other episode ends by itself."""
     rng = np.random.default_rng(seed)
     return from_episodes(make_episode(rng, steps + i, terminated=i % 2 == 0) for i in range(episodes))
+
+
+def batch_of(data: Transitions, discount: float = 0.99) -> Batch:
+    """All rows of prepared data as one minibatch."""
+    fields = {name: getattr(data, name) for name in Batch._fields if name != "next_returns"}
+    return Batch(**fields, next_returns=next_returns(data, discount))
 
 
 def npz_arrays(data: Transitions) -> dict[str, np.ndarray]:

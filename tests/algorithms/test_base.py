@@ -9,7 +9,6 @@ import pytest
 
 from fova import algorithms
 from fova.algorithms.base import (
-    Batch,
     Data,
     Model,
     Server,
@@ -22,28 +21,27 @@ from fova.algorithms.base import (
 )
 from fova.errors import FovaError
 from fova.spaces import Box, Space
-from tiny import make_transitions
+from tiny import batch_of, make_transitions
 
 SPACE = Space.unit(3, 2)
 
 
 def test_pack_and_unpack_are_inverse():
-    data = make_transitions(0)
-    batch = Batch(*(getattr(data, field) for field in Batch._fields))
+    batch = batch_of(make_transitions(0))
     again = unpack(jnp.asarray(pack(batch)), SPACE)
     for before, after in zip(batch, again):
         np.testing.assert_array_equal(before, after)
 
 
 def test_data_never_hands_out_padding():
-    rows = jnp.concatenate([jnp.ones((7, 13)), jnp.full((93, 13), jnp.nan)])
+    rows = jnp.concatenate([jnp.ones((7, 14)), jnp.full((93, 14), jnp.nan)])
     data = Data(rows, jnp.int32(7), SPACE)
     assert np.isfinite(data.sample(jax.random.key(0), 200).rewards).all()
     assert np.isfinite(data.spread(64).rewards).all()
 
 
 def test_spread_covers_the_dataset_evenly():
-    rows = jnp.tile(jnp.arange(8.0)[:, None], (1, 13))
+    rows = jnp.tile(jnp.arange(8.0)[:, None], (1, 14))
     assert Data(rows, jnp.int32(8), SPACE).spread(4).rewards.tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
@@ -110,8 +108,7 @@ def test_a_model_clips_its_gradient():
 
 
 def made_data(seed):
-    data = make_transitions(seed)
-    rows = pack(Batch(*(getattr(data, field) for field in Batch._fields)))
+    rows = pack(batch_of(make_transitions(seed)))
     return Data(jnp.asarray(rows), jnp.int32(len(rows)), SPACE)
 
 

@@ -48,7 +48,8 @@ def learner_of(algorithm, record, moment):
 
 def two_minibatches(record, first):
     rows = {name: np.concatenate(record[name][first : first + 2]) for name in Batch._fields if name in record}
-    unused = {"next_actions": rows["actions"], "has_next_action": np.ones_like(rows["rewards"])}
+    unused = {"next_actions": rows["actions"]}
+    unused |= dict.fromkeys(("has_next_action", "next_returns"), np.ones_like(rows["rewards"]))
     return Batch(**rows, **unused)
 
 

@@ -60,7 +60,7 @@ def test_awac_losses_agree_with_numpy():
 
     critic_loss, actor_loss, weights = 0.0, 0.0, []
     for n in range(len(batch.rewards)):
-        s, a, r, next_s, _, terminal, _ = (np.asarray(field[n], np.float64) for field in batch)
+        s, a, r, next_s, _, terminal, *_ = (np.asarray(field[n], np.float64) for field in batch)
         y = r + 0.99 * (1 - terminal) * min(q(learner.target_critic, next_s, a_next[n]))
         critic_loss += sum((twin - y) ** 2 for twin in q(learner.critic.network, s, a))
         advantage = min(q(learner.critic.network, s, a)) - min(q(learner.critic.network, s, a_local[n]))
@@ -175,7 +175,7 @@ def tiny_task(seed, noise, rows=400):
     a = np.clip(best_action(s) + noise * rng.normal(size=(rows, 2)), -1.0, 1.0).astype(np.float32)
     r = -np.square(a - best_action(s)).sum(axis=1)
     zeros, ones = np.zeros(rows, np.float32), np.ones(rows, np.float32)
-    return packed(Batch(s, a, r, s, a, terminals=ones, has_next_action=zeros))
+    return packed(Batch(s, a, r, s, a, terminals=ones, has_next_action=zeros, next_returns=zeros))
 
 
 def train(algorithm, data, rounds, local_steps):

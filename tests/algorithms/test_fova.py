@@ -12,7 +12,7 @@ from fova.algorithms.fova import Fova, Memory, awr_loss, awr_weight, memory_loss
 from fova.algorithms.vote import BEHAVIOUR, GLOBAL, LOCAL, soft_maximum, vote, voted
 from fova.networks import polyak
 from fova.spaces import Space
-from tiny import make_transitions
+from tiny import batch_of, make_transitions
 
 SPACE = Space.unit(3, 2)
 TINY = {"hidden": (8, 8), "batch_size": 16}
@@ -139,8 +139,7 @@ def different_networks(algorithm: Fova, seed: int) -> tuple[Learner, Broadcast]:
 
 def mixed_batch(seed: int) -> Batch:
     """Random rows in which some have no next action and some are terminal."""
-    data = make_transitions(seed, episodes=6, steps=1)
-    batch = Batch(*(jnp.asarray(getattr(data, field)) for field in Batch._fields))
+    batch = Batch(*map(jnp.asarray, batch_of(make_transitions(seed, episodes=6, steps=1))))
     assert 0 < batch.terminals.sum() < len(batch.rewards)
     assert 0 < batch.has_next_action.sum() < len(batch.rewards)
     return batch

@@ -62,7 +62,8 @@ def test_twenty_steps_are_those_of_d3rlpy(kind, squares):
     step = jax.jit(algorithm.step)
     for i in range(steps):
         rows = {name: record[name][i] for name in ("observations", "rewards", "next_observations", "terminals")}
-        batch = Batch(**rows, actions=actions[i], next_actions=actions[i], has_next_action=np.ones(size))
+        unused = dict.fromkeys(("has_next_action", "next_returns"), np.ones(size))
+        batch = Batch(**rows, actions=actions[i], next_actions=actions[i], **unused)
         learner, metrics = step(learner, broadcast, batch, jax.random.key(0))
         expected = record[f"{kind}_losses"][i] / (2.0 if squares else 1.0)
         assert float(metrics["critic_loss"]) == pytest.approx(float(expected), rel=1e-4)

@@ -63,7 +63,8 @@ def one_step(monkeypatch, **settings):
     """The learner after the step, its metrics and its gradients by the names of NETWORKS."""
     algorithm = configure("fova", "released", hidden=(128, 128), fresh_samples=False, **RATES | settings)
     learner, broadcast = start(algorithm)
-    batch = Batch(*(jnp.asarray(RECORD[f"batch.{field}"]) for field in Batch._fields))
+    fields = {name: jnp.asarray(RECORD[f"batch.{name}"]) for name in Batch._fields if name != "next_returns"}
+    batch = Batch(**fields, next_returns=jnp.zeros_like(fields["rewards"]))
     adam_step = base.adam_step
 
     def recorded(draw, shape, **_):

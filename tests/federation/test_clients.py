@@ -6,6 +6,7 @@ from fova.errors import FovaError
 from fova.federation.clients import ClientSpec, Federation, complete
 from fova.federation.statistics import client_statistics, common_normaliser
 from fova.spaces import Space
+from fova.tasks import registry
 from fova.tasks.registry import Task
 from tiny import make_episode, make_transitions, save_npz
 
@@ -124,3 +125,35 @@ def test_a_name_that_files_could_not_tell_is_refused_in_memory_too(name):
 def test_names_may_be_in_any_language():
     names = ["Süd", "東京", "क्षेत्र", "x" * 300]
     assert list(Federation.of({name: make_transitions(0) for name in names}).clients) == names
+
+
+# --- Mixtures of qualities inside one client ---
+
+
+def test_a_mixture_holds_its_shares_and_no_row_of_another_client():
+    specs = [
+        ClientSpec("expert:75+random:25", 400),
+        ClientSpec("expert:25+random:75", 400),
+        ClientSpec("expert", 200),
+    ]
+    built = Federation.build(specs, registry.get("maze2d-umaze"))
+    assert list(built.clients) == ["expert:75+random:25-1", "expert:25+random:75-1", "expert-1"]
+    assert [len(data) for data in built.clients.values()] == [400, 400, 200]
+    expert = Federation.build([ClientSpec("expert", 300, 0)], registry.get("maze2d-umaze")).clients["expert-1"]
+    np.testing.assert_array_equal(built.clients["expert:75+random:25-1"].observations[:300], expert.observations)
+    rows = [bytes(row) for data in built.clients.values() for row in data.observations]
+    assert len(set(rows)) == 1000
+
+
+@pytest.mark.parametrize(
+    "mixture",
+    ["expert:50+random:40", "expert+random", "expert:50+expert:50", "expert:100+random:0", "expert:٥٠+random:50"],
+)
+def test_a_mixture_that_does_not_add_up_is_refused(mixture):
+    with pytest.raises(FovaError, match="is not a mixture of data"):
+        Federation.build([ClientSpec(mixture, 400)], registry.get("maze2d-umaze"))
+
+
+def test_a_mixture_has_no_single_offset():
+    with pytest.raises(FovaError, match="has no single offset"):
+        Federation.build([ClientSpec("expert:50+random:50", 400, 10)], registry.get("maze2d-umaze"))

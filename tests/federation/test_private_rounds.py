@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fova.algorithms import configure
-from fova.algorithms.base import Batch, Broadcast, Submission, pack
+from fova.algorithms.base import Broadcast, Submission
 from fova.algorithms.bc import FedBc
 from fova.federation import rounds
 from fova.federation.compression import COMPRESSIONS
@@ -168,12 +168,11 @@ def test_a_client_is_known_by_the_checksum_of_its_name():
 
 
 def test_a_made_up_row_is_as_wide_as_a_row_of_data():
-    # two observations of 3, two actions of 2, reward, terminal, has_next_action
+    # two observations of 3, two actions of 2, reward, terminal, has_next_action, next_returns
     made_up = rounds.no_data(SPACE)
-    assert made_up.rows.shape == (1, 13)
+    assert made_up.rows.shape == (1, 14)
     assert int(made_up.length) == 1
-    data = make_transitions(0)
-    assert pack(Batch(*(getattr(data, name) for name in Batch._fields))).shape[1] == 13
+    assert rounds.rows_of(make_transitions(0), 0.9).shape[1] == 14
 
 
 def test_bytes_of_a_message_by_hand():

@@ -30,6 +30,7 @@ def random_batch(seed: int = 0, rows: int = 8) -> Batch:
         next_actions=np.full((rows, 2), np.nan, np.float32),  # must not matter
         terminals=(np.arange(rows) % 3 == 0).astype(np.float32),
         has_next_action=np.zeros(rows, np.float32),
+        next_returns=np.full(rows, np.nan, np.float32),
     )
 
 

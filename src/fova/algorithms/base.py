@@ -55,7 +55,7 @@ MOST_LAYERS = 8
 
 
 class Batch(NamedTuple):
-    """A minibatch of transitions. `fova.data.transitions` explains the fields."""
+    """A minibatch of transitions. `fova.data.transitions` and `fova.data.returns` explain the fields."""
 
     observations: Float[Array, "batch observation"]
     actions: Float[Array, "batch action"]
@@ -64,6 +64,7 @@ class Batch(NamedTuple):
     next_actions: Float[Array, "batch action"]
     terminals: Float[Array, " batch"]
     has_next_action: Float[Array, " batch"]
+    next_returns: Float[Array, " batch"]  # the discounted return that the data shows from s' on
 
 
 class Data(eqx.Module):
@@ -107,10 +108,10 @@ def pack(batch: Batch) -> NDArray[np.float32]:
 
 def unpack(rows: Float[Array, "batch width"], space: Space) -> Batch:
     """The inverse of `pack`, on the device."""
-    widths = (space.observation, space.action.size, 1, space.observation, space.action.size, 1, 1)
+    widths = (space.observation, space.action.size, 1, space.observation, space.action.size, 1, 1, 1)
     columns = jnp.split(rows, [sum(widths[: i + 1]) for i in range(len(widths) - 1)], axis=1)
-    s, a, r, next_s, next_a, terminal, has_next_action = columns
-    return Batch(s, a, r[:, 0], next_s, next_a, terminal[:, 0], has_next_action[:, 0])
+    s, a, r, next_s, next_a, *flags = columns
+    return Batch(s, a, r[:, 0], next_s, next_a, *(flag[:, 0] for flag in flags))
 
 
 class Broadcast(eqx.Module):

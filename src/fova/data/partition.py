@@ -51,6 +51,18 @@ def qualities_of(name: str) -> tuple[str, ...]:
     return tuple(quality for count, quality in parts for _ in range(int(count)))
 
 
+def shares_of(name: str) -> dict[str, int]:
+    """The percentage of each quality in a mixture such as `expert:90+random:10`."""
+    parts = [part.partition(":") for part in name.split("+")]
+    shares = {quality: int(share) for quality, _, share in parts if share.isascii() and share.isdecimal()}
+    if len(shares) != len(parts) or sum(shares.values()) != 100 or not all(shares.values()):
+        raise FovaError(
+            f"{name!r} is not a mixture of data. Name each quality once, with its share of the rows in whole "
+            "percent that add up to 100: expert:90+random:10"
+        )
+    return shares
+
+
 # --- One dataset in pieces --------------------------------------------------------------------------------
 
 

@@ -1,8 +1,9 @@
 """A federation's clients: from the user's description to checked data that is ready for training.
 
-A client's data is a quality that a task can make (`expert`, `random`, ...) or a file. `2-expert-2-random` describes
-four clients at once. Clients with the same source get consecutive pieces that do not overlap, unless an offset is
-given. A piece starts at the start of an episode if the source has enough data.
+A client's data is a quality that a task can make (`expert`, `random`, ...), a mixture of qualities in percent of
+its rows (`expert:90+random:10`) or a file. `2-expert-2-random` describes four clients at once. Clients with the
+same source get consecutive pieces that do not overlap, unless an offset is given. A piece starts at the start of an
+episode if the source has enough data.
 """
 
 import os
@@ -46,7 +47,8 @@ class ClientSpec:
     """The user's description of one client."""
 
     data: str
-    """A quality of the task (expert, random, ...), a data file, or several clients at once (2-expert-2-random)."""
+    """A quality of the task (expert, random, ...), a mixture (expert:90+random:10), a data file, or several clients
+    at once (2-expert-2-random)."""
     size: Annotated[int | None, Within(2, MOST_ROWS)] = None
     """Transitions to take; by default 5000 of a quality, an even share of a file."""
     offset: Annotated[int | None, Within(0, MOST_ROWS)] = None
@@ -136,12 +138,13 @@ class Federation:
         if not specs:
             raise FovaError("No clients were given. Name them, for instance: --clients expert expert random random")
         specs = complete(specs)
-        names = list(dict.fromkeys(spec.data for spec in specs))
+        parts = [part for spec in specs for part in _parts(spec)]
+        names = list(dict.fromkeys(part.data for part in parts))
         recipe = None
         if reader is not None:
             recipe, found = _read_tables(reader, names, tell)
         else:
-            found = {name: _load(name, specs, task, seed, tell) for name in names}
+            found = {name: _load(name, parts, task, seed, tell) for name in names}
         loaded = {name: source.transitions for name, source in found.items()}
         _note_all(found, note)
         for source in found.values():
@@ -151,16 +154,17 @@ class Federation:
                 bounds = (source.action_low, source.action_high)
         if recipe is not None and task is None and action is None and bounds is None:
             refuse_unbounded(loaded.values(), beyond=0.0)
-        even = {source: len(loaded[source]) // count for source, count in Counter(s.data for s in specs).items()}
-        for spec in specs:
+        counts = Counter(part.data for part in parts)
+        even = {source: len(loaded[source]) // count for source, count in counts.items()}
+        for spec in parts:
             if spec.size is None and even[spec.data] < 2:
                 raise FovaError(
                     f"{spec.data} has {len(loaded[spec.data]):,} transitions, but each of its clients needs at "
                     "least 2. Name it for fewer clients."
                 )
-        clients: dict[str, Transitions] = {}
+        pieces: dict[str, list[Transitions]] = {}
         placed: list[ClientSpec] = []
-        for spec in specs:
+        for spec in parts:
             size = spec.size if spec.size is not None else even[spec.data]
             data = loaded[spec.data]
             offset = spec.offset if spec.offset is not None else _next_free(data, size, spec.data, placed)
@@ -170,7 +174,9 @@ class Federation:
                     f"which has {len(data)}. Ask for a smaller size."
                 )
             placed.append(replace(spec, size=size, offset=offset))
-            clients[str(spec.name)] = data if size == len(data) else data[offset : offset + size]
+            piece = data if size == len(data) else data[offset : offset + size]
+            pieces.setdefault(str(spec.name), []).append(piece)
+        clients = {name: join(held) if len(held) > 1 else held[0] for name, held in pieces.items()}
         return replace(Federation.of(clients, task, bounds, action), specs=tuple(placed), recipe=recipe)
 
     @staticmethod
@@ -350,6 +356,18 @@ def _each(spec: ClientSpec) -> list[ClientSpec]:
     if spec.name is not None or spec.offset is not None:
         raise FovaError(f"{spec.data!r} stands for several clients, which cannot share one name or offset.")
     return [replace(spec, data=quality) for quality in partition.qualities_of(spec.data)]
+
+
+def _parts(spec: ClientSpec) -> list[ClientSpec]:
+    """The sources of a client's data, with the rows that it takes from each: one, or several for a mixture."""
+    if is_file(spec.data) or "+" not in spec.data:
+        return [spec]
+    if spec.offset is not None:
+        raise FovaError(f"{spec.data!r} is a mixture, which has no single offset. Leave the offset out.")
+    shares = partition.shares_of(spec.data)
+    size = spec.size or DEFAULT_SIZE
+    rows = np.diff(np.round(np.cumsum([0, *shares.values()]) / 100 * size).astype(int))
+    return [replace(spec, data=quality, size=int(count)) for quality, count in zip(shares, rows)]
 
 
 def is_file(data: str) -> bool:

@@ -18,7 +18,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy.typing import NDArray
 
-from fova.algorithms.base import Data, Submission, replace, weighted_mean
+from fova.algorithms.base import Batch, Data, Submission, pack, replace, weighted_mean
+from fova.data.returns import next_returns
+from fova.data.transitions import Transitions
 from fova.federation import trust
 from fova.federation.aggregation import Aggregation, weigh
 from fova.federation.privacy import Private
@@ -94,9 +96,16 @@ def start(algorithm: Any, space: Space, key: PRNGKeyArray) -> tuple[Any, Any]:
     return learner, algorithm.start(learner)
 
 
+def rows_of(prepared: Transitions, discount: float) -> NDArray[np.float32]:
+    """A client's prepared data as the rows of `Data`, on the host."""
+    fields = {name: getattr(prepared, name) for name in Batch._fields if name != "next_returns"}
+    fields["next_returns"] = next_returns(prepared, discount)
+    return pack(Batch(**fields))
+
+
 def no_data(space: Space) -> Data:
     """A dataset of one row of zeros. It is used to derive the shapes of messages."""
-    width = 2 * (space.observation + space.action.size) + 3
+    width = 2 * (space.observation + space.action.size) + 4
     return Data(jnp.zeros((1, width)), jnp.ones((), jnp.int32), space)
 
 

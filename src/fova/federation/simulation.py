@@ -19,7 +19,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, PRNGKeyArray
 from numpy.typing import NDArray
 
-from fova.algorithms.base import Algorithm, Batch, Data, Submission, pack
+from fova.algorithms.base import Algorithm, Data, Submission
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import rounds
@@ -69,7 +69,7 @@ class Simulation:
         """Give the clients other data; their names stay."""
         if list(clients) != self.names:
             raise FovaError(f"The data is for clients {list(clients)}, but the federation has {self.names}.")
-        self._rows = [pack(Batch(*(getattr(data, f) for f in Batch._fields))) for data in clients.values()]
+        self._rows = [rounds.rows_of(data, self.algorithm.discount) for data in clients.values()]
         self._capacity = max(map(len, self._rows))
         self._by_returns = np.array([(log_weights or {}).get(name, 0.0) for name in self.names], np.float32)
         self._device_data: tuple[tuple[int, ...], Data] | None = None

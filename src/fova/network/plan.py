@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from fova import algorithms
-from fova.algorithms.base import Batch, Data, Submission, pack
+from fova.algorithms.base import Data, Submission
 from fova.data.tables.columns import Columns
 from fova.data.tables.survey import Agreement
 from fova.data.transitions import Transitions
@@ -143,7 +143,7 @@ class Plan:
 
     def data_of(self, prepared: Transitions) -> Data:
         """A client's prepared data on the device."""
-        rows = pack(Batch(*(getattr(prepared, field) for field in Batch._fields)))
+        rows = rounds.rows_of(prepared, self.algorithm.discount)
         return Data(jnp.asarray(rows), jnp.asarray(len(rows), np.int32), self.space)
 
 

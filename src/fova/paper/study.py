@@ -18,6 +18,8 @@ SMALL = Scale(
     settings={"hidden": (128, 128), "batch_size": 128, "actor_lr": 3e-4, "critic_lr": 3e-4, "samples": 3},
 )
 SCALES = {scale.name: scale for scale in (QUICK, SMALL)}
+# The clients' own policies are not played: the table compares servers.
+FIVE_SEEDS = {"quick": QUICK, "small": replace(SMALL, seeds=5, run={**SMALL.run, "final_clients": False})}
 # Walker2d learns late: even behaviour cloning of four experts falls during the first 5,000 steps.
 LONGER = {"quick": QUICK, "small": replace(SMALL, run={**SMALL.run, "rounds": 100})}
 
@@ -67,6 +69,28 @@ MIXED = _mixtures("hopper", "halfcheetah")
 # Each client's data covers one half of the way to the goal. Only the near half has rewards.
 COMPLEMENTARY = Case("maze2d-umaze near + far", "maze2d-umaze", ("near", "near", "far", "far"), 5_000)
 
+# Good and bad episodes inside every client, in different shares: no client's data can be cloned as it is.
+SHARES = (90, 50, 50, 10)
+
+
+def _inside(task: str) -> Case:
+    clients = tuple(f"expert:{share}+random:{100 - share}" for share in SHARES)
+    return Case(f"{task} expert and random inside", task, clients, 5_000)
+
+
+def _uniform(task: str, quality: str) -> Case:
+    return Case(f"{task} {quality}", task, (quality,) * 4, 5_000)
+
+
+# Cases in which no client is good as a whole.
+NO_BEST_CLIENT = (
+    _inside("hopper"),
+    _inside("halfcheetah"),
+    *(_uniform(task, "medium-replay") for task in ("hopper", "halfcheetah")),
+    *(_uniform(task, "medium-expert") for task in ("hopper", "halfcheetah")),
+    _uniform("maze2d-umaze", "undirected"),
+)
+
 # Ablation: each difference between the printed and the recommended method, and each common part, removed in turn.
 CHANGES = (
     RECOMMENDED,
@@ -93,7 +117,7 @@ LISTENING = (
 
 # All clients have the same quality. Methods for mixed quality should lose nothing here.
 UNIFORM = tuple(
-    Case(f"{task} {quality}", task, (quality,) * 4, 5_000)
+    _uniform(task, quality)
     for task, quality in (("hopper", "medium"), ("hopper", "expert"), ("halfcheetah", "expert"))
 )
 
@@ -125,10 +149,10 @@ ENTRIES = (
     ),
     Entry(
         "same-weights",
-        "Clients of mixed quality: every algorithm weights clients by the returns in their data",
-        (*MIXED, COMPLEMENTARY),
+        "Every algorithm weights clients by the returns in their data",
+        (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
         (RECOMMENDED, *SAME_WEIGHTS),
-        SCALES,
+        FIVE_SEEDS,
     ),
     Entry(
         "mixed-quality-walker2d",

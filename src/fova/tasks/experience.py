@@ -40,10 +40,11 @@ class Experience:
         return {name: values[self.size - count : self.size] for name, values in self.rows.items()}
 
     def draw(self, shape: tuple[int, ...], rng: np.random.Generator) -> Batch:
-        """Transitions drawn uniformly with replacement, [*shape, ...]. Their next actions are unknown."""
+        """Transitions drawn uniformly with replacement, [*shape, ...]. What follows them is unknown."""
         chosen = rng.integers(self.size, size=shape)
         drawn = {name: jnp.asarray(values[chosen]) for name, values in self.rows.items()}
-        return Batch(**drawn, next_actions=drawn["actions"], has_next_action=jnp.zeros(shape))
+        unknown = jnp.zeros(shape)
+        return Batch(**drawn, next_actions=drawn["actions"], has_next_action=unknown, next_returns=unknown)
 
 
 class Environments:

@@ -1,0 +1,30 @@
+"""The discounted return that a client's data shows from each row on. NumPy only."""
+
+import numpy as np
+
+from fova.data.transitions import Floats, Transitions
+
+
+def next_returns(data: Transitions, discount: float) -> Floats:
+    """The discounted return that follows each row: G(s') = r' + gamma r'' + ..., 0 after a terminal row.
+
+    An episode that was cut off is continued at the pace of its last 1 / (1 - gamma) steps: their mean reward, paid
+    for ever. Where the cut falls then makes little difference.
+    """
+    rewards, terminals = data.rewards.astype(np.float64), data.terminals > 0
+    ends = np.flatnonzero(data.episode_ends)
+    starts = np.append(0, ends[:-1] + 1)
+    horizon = round(1.0 / (1.0 - discount))
+    paid = np.append(0.0, np.cumsum(rewards))
+    first = np.maximum(starts, ends + 1 - horizon)
+    pace = (paid[ends + 1] - paid[first]) / (ends + 1 - first)
+    follows = np.zeros(len(data))
+    follows[ends] = np.where(terminals[ends], 0.0, pace / (1.0 - discount))
+    # One step back in all episodes at once, the longest first: as many operations as the longest has steps.
+    order = np.argsort(starts - ends, kind="stable")
+    rows, left = ends[order], (ends - starts)[order]
+    for step in range(1, int(left.max(initial=0)) + 1):
+        going = np.searchsorted(-left, -step, side="right")
+        rows = rows[:going] - 1
+        follows[rows] = rewards[rows + 1] + discount * follows[rows + 1]
+    return follows.astype(np.float32)
