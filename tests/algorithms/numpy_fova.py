@@ -85,6 +85,16 @@ def soft_maximum(config, kind, nets, row, drawn, i):
     return t * np.log(np.sum(np.exp(np.array(chosen) / t)))
 
 
+def imitation_weights(config, advantages):
+    """The weight of every row, from the advantages of all."""
+    if not config.awr:
+        return np.ones_like(advantages)
+    if not config.relative_weights:
+        return np.minimum(np.exp(advantages / config.beta), config.weight_cap)
+    w = np.exp(advantages / (config.beta * np.sqrt(np.mean((advantages - advantages.mean()) ** 2)) + 1e-3))
+    return np.minimum(w / w.mean(), 20.0)
+
+
 def losses(config, kind, nets, batch, actions, uniform):
     """Critic and actor objective of one client on one batch.
 
@@ -101,7 +111,7 @@ def losses(config, kind, nets, batch, actions, uniform):
         return log_density(kind, actor, s, a, config.density_offset)
 
     rows = len(batch["rewards"])
-    critic_total, actor_total = np.zeros(2), 0.0
+    critic_total, actor_total, imitations = np.zeros(2), 0.0, []
     details = {"w": [], "y": [], "q_data": [], "td_error": [], "gap": [], "log_local": [], "shares": np.zeros(3)}
     for n in range(rows):
         s, a, next_s = batch["observations"][n], batch["actions"][n], batch["next_observations"][n]
@@ -117,6 +127,8 @@ def losses(config, kind, nets, batch, actions, uniform):
             return held_vote(q_next, next_entrants, config.vote_order)  # noqa: B023
 
         next_winner, next_value = vote_ahead([drawn["target"][2], a_next, drawn["target"][3]])
+        shown = batch["next_returns"][n]
+        next_value = max(next_value, shown) if config.data_returns else next_value
         y = batch["rewards"][n] + config.discount * (1 - batch["terminals"][n]) * next_value
         for i in range(2):
             details["shares"][next_winner[i]] += 0.5 / rows
@@ -142,17 +154,22 @@ def losses(config, kind, nets, batch, actions, uniform):
         judges = nets["critics"] if config.advantage_from == "current" else nets["target"]
         rivals = [drawn["weight"][0], a, drawn["weight"][1]]
         judged = np.transpose([q(judges, s, c) for c in rivals])
+        earned = batch["rewards"][n] + config.discount * (1 - batch["terminals"][n]) * shown
+        if config.data_returns:
+            judged[:, 1] = np.maximum(judged[:, 1], earned)
         judged_winner, v = held_vote(judged, entrants, config.vote_order)
-        weighed = min(q(judges, s, drawn["acted"][1] if config.weigh == "global" else a))
-        w = min(np.exp((weighed - v) / config.beta), config.weight_cap) if config.awr else 1.0
+        weighed = min(q(judges, s, drawn["acted"][1])) if config.weigh == "global" else min(judged[:, 1])
         imitated = a if config.imitate == "data" else rivals[judged_winner[0]]
         a_l = drawn["acted"][0]
-        objective = config.lam * w * density(nets["actor"], s, imitated) + min(q(nets["critics"], s, a_l))
+        imitations.append((weighed - v, density(nets["actor"], s, imitated)))
+        objective = min(q(nets["critics"], s, a_l))
         log_local = density(nets["actor"], s, a_l)
         if nets.get("log_temperature") is not None:
             objective -= np.exp(nets["log_temperature"]) * log_local
         actor_total -= objective
         details["log_local"].append(log_local)
-        details["w"].append(w)
         details["y"].append(y)
+    advantages, log_likelihoods = np.transpose(imitations)
+    details["w"] = imitation_weights(config, advantages)
+    actor_total -= config.lam * np.sum(details["w"] * log_likelihoods)
     return critic_total.sum() / rows, actor_total / rows, details

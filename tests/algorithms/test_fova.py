@@ -8,8 +8,16 @@ import pytest
 from algorithms.numpy_fova import as_numpy, losses
 from fova.algorithms import configure
 from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Temperature, adam_step, replace
-from fova.algorithms.fova import Fova, Memory, awr_loss, awr_weight, memory_loss, vcql_loss
-from fova.algorithms.vote import BEHAVIOUR, GLOBAL, LOCAL, soft_maximum, vote, voted
+from fova.algorithms.fova import (
+    Fova,
+    Memory,
+    awr_loss,
+    awr_weight,
+    memory_loss,
+    relative_weight,
+    vcql_loss,
+)
+from fova.algorithms.vote import BEHAVIOUR, GLOBAL, LOCAL, Vote, soft_maximum, vote, voted
 from fova.networks import polyak
 from fova.spaces import Space
 from tiny import batch_of, make_transitions
@@ -96,6 +104,38 @@ def test_temperature_rises_while_entropy_is_below_target():
     assert float(loose.log) == pytest.approx(-0.1, abs=1e-4)
 
 
+def test_relative_weights_by_hand():
+    # advantages -4, -2, 0 have a spread of sqrt(8 / 3) = 1.633; beta = 1 / 1.633 leaves them as exponents
+    q, v = jnp.array([-1.0, 1.0, 5.0]), jnp.array([3.0, 3.0, 5.0])
+    w = np.exp([-4.0, -2.0, 0.0])
+    np.testing.assert_allclose(relative_weight(q, v, beta=0.61237244), w / w.mean(), rtol=5e-3)
+    # neither the unit of the critics nor a value that all states share makes a difference
+    np.testing.assert_allclose(relative_weight(100 * q, 100 * v, 1.0), relative_weight(q, v, 1.0), rtol=5e-3)
+    np.testing.assert_allclose(relative_weight(q, v + 7, 1.0), relative_weight(q, v, 1.0), rtol=1e-5)
+
+
+def test_relative_weights_of_equal_actions_are_one_and_none_is_above_twenty():
+    np.testing.assert_allclose(relative_weight(jnp.ones(5), jnp.ones(5), 1.0), np.ones(5))
+    advantage = jnp.full(1000, -50.0).at[0].set(0.0)
+    assert float(relative_weight(advantage, jnp.zeros(1000), 0.1).max()) == 20.0
+
+
+def test_the_datas_action_is_worth_at_least_the_return_that_follows_it():
+    zeros = jnp.zeros(3)
+    rows = zeros[:, None]
+    batch = Batch(
+        rows, rows, jnp.array([1.0, 1.0, 5.0]), rows, rows, jnp.array([0.0, 0.0, 1.0]), zeros, zeros + 8.0
+    )
+    algorithm = Fova(data_returns=True, discount=0.5)
+    values = Vote(jnp.zeros((2, 3), int), jnp.array([9.0, 7.0, 7.0]))
+    assert algorithm.next_value(batch, values).tolist() == [9.0, 8.0, 8.0]
+    assert Fova().next_value(batch, values) is values.value
+    # r + 0.5 * 8 = 5, and 5 in the terminal row, where nothing follows; the other candidates stay as they are
+    q = algorithm.with_data_returns(jnp.full((2, 3, 3), 2.0).at[0, 1, 1].set(6.0), batch)
+    assert q[:, 1].tolist() == [[5.0, 6.0, 5.0], [5.0, 5.0, 5.0]]
+    assert (q[:, jnp.array([0, 2])] == 2.0).all()
+
+
 # --- A whole step against the independent NumPy implementation ---
 
 VARIANTS = {
@@ -113,6 +153,9 @@ VARIANTS = {
     "continual": {"continual": 1.5},
     "no imitation": {"lam": 0.0},
     "weight of the data action": {"weigh": "data", "beta": 0.5},
+    "returns of the data": {"data_returns": True},
+    "returns of the data and relative weights": {"data_returns": True, "weigh": "data", "relative_weights": True},
+    "relative weights": {"weigh": "data", "relative_weights": True, "beta": 0.7},
     "imitate the voted action": {"imitate": "vote", "awr": False},
 }
 
@@ -287,6 +330,7 @@ def test_presets_differ_in_every_row_of_the_published_table():
 def test_strengths_by_hand():
     auto = Fova(alpha="auto", lam="auto", beta="auto", discount=0.9)
     assert auto.strengths == pytest.approx((0.5, 10.0, 0.3), rel=1e-5)
+    assert Fova(beta="auto", relative_weights=True).strengths[2] == 1.0
     assert Fova(alpha=7.0, beta="auto", discount=0.9).strengths == pytest.approx((7.0, 5.0, 0.3))
     assert Fova(alpha=7.0).strengths == (7.0, 5.0, 5.0)
 

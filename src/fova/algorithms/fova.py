@@ -35,7 +35,11 @@ Auto = Literal["auto"]
 
 # The values of "auto", in the federation's unit of reward: a good policy is worth about 1 / (1 - gamma) in it.
 AUTO_ALPHA, AUTO_BETA = 0.5, 0.3
+AUTO_RELATIVE_BETA = 1.0  # in units of the advantages' spread
 AUTO_LAMBDA = 1.0  # times 1 / (1 - gamma): imitation and Q then have about equal weight in the actor's loss
+
+# Relative weights: the least spread, in the unit of the critics, and the largest weight; their mean is about 1.
+LEAST_SPREAD, LARGEST_RELATIVE_WEIGHT = 1e-3, 20.0
 
 
 # --- What a client carries beyond the skeleton ------------------------------------------------------------
@@ -99,6 +103,17 @@ def awr_weight(
     return jnp.minimum(jnp.exp((q - v) / beta), cap)
 
 
+def relative_weight(q: Float[Array, " batch"], v: Float[Array, " batch"], beta: float) -> Float[Array, " batch"]:
+    """Weights that do not depend on the size of the advantages, but on how they compare in the minibatch.
+
+    exp(advantage / (beta * spread of the advantages)), divided by the mean over the minibatch. Imitation as a whole
+    then counts as much as in plain behaviour cloning; advantages only say whom to imitate.
+    """
+    advantage = q - v
+    w = jnp.exp(advantage / (beta * jnp.std(advantage) + LEAST_SPREAD))
+    return jnp.minimum(w / w.mean(), LARGEST_RELATIVE_WEIGHT)
+
+
 def awr_loss(
     log_prob: Float[Array, " batch"], w: Float[Array, " batch"], q_local: Float[Array, " batch"], lam: float
 ) -> Float[Array, ""]:
@@ -157,8 +172,8 @@ class Fova(ActorCritic):
     """Lambda: weight of imitation against the Q term of the actor (eq. awr), in the same unit. auto is
     1 / (1 - gamma), which a good policy is worth. 0 leaves the Q term alone."""
     beta: Annotated[float | Auto, Within(0, above=True)] = 5.0
-    """Temperature of the imitation weights w (eq. awr), in the same unit. auto is 0.3. Large values mean plain
-    behaviour cloning."""
+    """Temperature of the imitation weights w (eq. awr), in the same unit (but see relative_weights). auto is 0.3.
+    Large values mean plain behaviour cloning."""
     conservative: Literal["vote", "logsumexp"] = "vote"
     """Which Q the critics push down: that of the voted action, or a soft maximum over the votes at s and s' and a
     uniform action."""
@@ -193,6 +208,13 @@ class Fova(ActorCritic):
     """Whose advantage weights the imitation: that of the global action, as printed, or of the data's, as in AWR."""
     imitate: Literal["data", "vote"] = "data"
     """Which action the actor imitates: that of the data, as printed, or the winner of the vote at s."""
+    relative_weights: bool = False
+    """Weights w that compare the advantages of a minibatch with one another: beta is then in units of their spread
+    (auto is 1), and the mean weight is 1."""
+    data_returns: bool = False
+    """Count the data's action for at least the discounted return that follows it in the data, in the targets of the
+    critics and in the advantages. Credit then travels to the start of an episode at once. Where chance decides what
+    an action brings, luck counts as merit."""
     server_weights: Literal["plain", "returns"] = "plain"
     """Weights of the clients at the server: equal, as printed (or as value_weight says), or by the returns that
     their data shows. Every client keeps a minimum weight."""
@@ -217,7 +239,8 @@ class Fova(ActorCritic):
         """Alpha, lambda and beta as numbers."""
         alpha = AUTO_ALPHA if self.alpha == "auto" else self.alpha
         lam = AUTO_LAMBDA / (1.0 - self.discount) if self.lam == "auto" else self.lam
-        return alpha, lam, AUTO_BETA if self.beta == "auto" else self.beta
+        auto_beta = AUTO_RELATIVE_BETA if self.relative_weights else AUTO_BETA
+        return alpha, lam, auto_beta if self.beta == "auto" else self.beta
 
     @property
     def gaussian(self) -> GaussianForm:
@@ -285,6 +308,18 @@ class Fova(ActorCritic):
         """The vote at s."""
         return vote(q, self.ballot(jnp.ones(q.shape[-1])), self.vote_order)
 
+    def next_value(self, batch: Batch, next_vote: Vote) -> Float[Array, " batch"]:
+        """The value of s': that of the vote, with `data_returns` at least the return that follows in the data."""
+        return jnp.maximum(next_vote.value, batch.next_returns) if self.data_returns else next_vote.value
+
+    def with_data_returns(
+        self, q: Float[Array, "2 candidates batch"], batch: Batch
+    ) -> Float[Array, "2 candidates batch"]:
+        """Q of the candidates at s, that of the data's action with `data_returns` at least its return."""
+        if not self.data_returns:
+            return q
+        return q.at[:, BEHAVIOUR].max(self.target(batch, batch.next_returns))
+
     def vote_ahead(self, learner: Learner, batch: Batch, there: Candidates) -> Vote:
         """The vote at s' under the target critics, which score only candidates that can win."""
         entrants = slice(None) if self.vote else slice(LOCAL, LOCAL + 1)
@@ -299,7 +334,7 @@ class Fova(ActorCritic):
         """eq. (vcql): one step of both critics on the conservative objective."""
         (alpha, _, _), memory, scored = self.strengths, learner.extra.memory, view.scored
         next_vote = self.vote_ahead(learner, batch, self.look_ahead(learner, broadcast, batch, keys))
-        y = self.target(batch, next_vote.value)
+        y = self.target(batch, self.next_value(batch, next_vote))
         winner = self.vote_here(scored.q).winner
         soft = self.soft_sources(learner, broadcast, batch, view, self.keys_of(keys, CONSERVATIVE))
 
@@ -353,15 +388,16 @@ class Fova(ActorCritic):
         """eq. (awr): one step of the actor on the weighted regression, and one of the temperature."""
         (_, lam, _), temperature = self.strengths, learner.extra.temperature
         rivals, judged = self.judged(learner, broadcast, batch, view, keys)
-        v = self.vote_here(judged.q[:, :3])
+        q = self.with_data_returns(judged.q, batch)
+        v = self.vote_here(q[:, :3])
         imitated = batch.actions if self.imitate == "data" else voted(rivals.actions, v.winner[:1])[0]
-        w = self.imitation_weight(judged.q)
+        w = self.imitation_weight(q)
 
         def loss(actor: GaussianActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
             policy = view.local.for_actor(actor)
             a_l, log_prob = policy.sample_with_log_prob(keys.local)  # the candidate again, now with its gradient
             q_local = view.scored.for_action(LOCAL, a_l).min(axis=0)
-            weight = self.moving_weight(judged, policy, keys) if self.weight_gradient else w
+            weight = self.moving_weight(judged, q, policy, keys) if self.weight_gradient else w
             objective = awr_loss(policy.log_prob(imitated), weight, q_local, lam)
             if temperature is not None:
                 objective += temperature.value * log_prob.mean()
@@ -387,12 +423,19 @@ class Fova(ActorCritic):
     def imitation_weight(self, q: Float[Array, "2 candidates batch"]) -> Float[Array, " batch"]:
         """w(s) from the Q of the candidates: the vote at s is the value V(s)."""
         q_weighed = q[:, -1 if self.weigh == "global" else BEHAVIOUR].min(axis=0)
-        if not self.awr:
-            return jnp.ones_like(q_weighed)
-        return awr_weight(q_weighed, self.vote_here(q[:, :3]).value, self.strengths[2], self.weight_cap)
+        return self.weight_of(q_weighed, self.vote_here(q[:, :3]).value)
 
-    def moving_weight(self, judged: Scored, policy: Squashed | Clipped, keys: Keys) -> Float[Array, " batch"]:
+    def weight_of(self, q: Float[Array, " batch"], v: Float[Array, " batch"]) -> Float[Array, " batch"]:
+        """The weight of the imitation at states of value v, given the Q of the weighed actions."""
+        beta = self.strengths[2]
+        if not self.awr:
+            return jnp.ones_like(q)
+        return relative_weight(q, v, beta) if self.relative_weights else awr_weight(q, v, beta, self.weight_cap)
+
+    def moving_weight(
+        self, judged: Scored, q: Float[Array, "2 candidates batch"], policy: Squashed | Clipped, keys: Keys
+    ) -> Float[Array, " batch"]:
         """w(s) with its gradient for the policy that proposed the local candidate of V."""
         a_l = policy.sample(self.keys_of(keys, WEIGHT).local)
         q_local = judged.for_action(LOCAL, a_l)
-        return self.imitation_weight(jnp.concatenate([q_local[:, None], judged.q[:, 1:]], axis=1))
+        return self.imitation_weight(jnp.concatenate([q_local[:, None], q[:, 1:]], axis=1))

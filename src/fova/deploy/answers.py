@@ -14,6 +14,7 @@ import numpy as np
 
 from fova.errors import FovaError
 from fova.policy import NORMALISER, Floats, Policy
+from fova.recipe import Input, Recipe, label
 from fova.settings import shown
 from fova.spaces import Discrete
 from fova.version import __version__
@@ -21,6 +22,7 @@ from fova.version import __version__
 ONE, MANY = "observation", "observations"
 # A number this far from the mean of training is rare in any data: at most 4 % by Chebyshev's inequality.
 WARN_BEYOND = 5.0
+LARGEST_WHOLE = 10**300  # larger ones are no floats
 
 
 class NotJSON(FovaError):
@@ -55,12 +57,23 @@ class Answers:
     def _answers(self, observations: list[Any]) -> list[dict[str, Any]]:
         if not observations:
             return []
+        rows = self._rows(observations)
+        warnings = self._warnings(rows)
+        if self.policy.inputs is not None and self.warn_beyond:
+            warnings = [
+                warned + _unknown(self.policy.inputs, record) for warned, record in zip(warnings, observations)
+            ]
+        return [action | {"warnings": warned} for action, warned in zip(self._actions(rows), warnings)]
+
+    def _rows(self, observations: list[Any]) -> Floats:
+        """The numbers that the policy takes, from lists of numbers or from records."""
+        if self.policy.inputs is not None:
+            for row, record in enumerate(observations):
+                _insist_on_record(self.policy.inputs, record, row)
+            return self.policy.inputs.observations(observations)
         numbers = [self._numbers(values, row) for row, values in enumerate(observations)]
         with np.errstate(over="ignore"):  # the policy refuses what becomes infinite
-            rows = np.asarray(numbers, np.float32)
-        return [
-            action | {"warnings": warnings} for action, warnings in zip(self._actions(rows), self._warnings(rows))
-        ]
+            return np.asarray(numbers, np.float32)
 
     def _actions(self, rows: Floats) -> list[dict[str, Any]]:
         codes_or_numbers = self.policy(rows).tolist()
@@ -97,11 +110,24 @@ class Answers:
         mean, std = self._training
         distance = np.abs(rows - mean) / std
         for row, column in np.argwhere(distance > self.warn_beyond):
-            warnings[row].append(
-                f"column {column} is {rows[row, column]:g}, {distance[row, column]:.1f} standard deviations from "
-                "the mean of the training data"
-            )
+            if column in self._names:
+                warnings[row].append(
+                    f"{self._names[column]} is {rows[row, column]:g}, {distance[row, column]:.1f} standard "
+                    "deviations from the mean of the training data"
+                )
         return warnings
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        """The names of the columns that are numbers. A rare category is no outlier, so it has none."""
+        if self.policy.inputs is None:
+            return {column: f"column {column}" for column in range(self.policy.space.observation)}
+        names, place = {}, 0
+        for each in self.policy.inputs.inputs:
+            if each.categories is None:
+                names[place] = each.name
+            place += each.width
+        return names
 
     @cached_property
     def _training(self) -> tuple[Floats, Floats] | None:
@@ -138,6 +164,8 @@ class Answers:
         }
 
     def _observation_schema(self) -> dict[str, Any]:
+        if self.policy.inputs is not None:
+            return _object({each.name: _column_schema(each) for each in self.policy.inputs.inputs})
         columns = self.policy.space.observation
         return {"type": "array", "items": {"type": "number"}, "minItems": columns, "maxItems": columns}
 
@@ -155,6 +183,43 @@ class Answers:
         ]
         numbers = {"type": "array", "prefixItems": columns, "minItems": len(columns), "maxItems": len(columns)}
         return _object({"action": numbers, "warnings": warnings})
+
+
+# --- Records -----------------------------------------------------------------------------------------------
+
+
+def _insist_on_record(recipe: Recipe, record: Any, row: int) -> None:
+    """Refuse what is no record, and values that are neither of the column's type nor `null`."""
+    if not isinstance(record, dict):
+        names = ", ".join(each.name for each in recipe.inputs)
+        raise FovaError(f"Observation {row} must be an object with {names}, but is {shown(record)}.")
+    for each in recipe.inputs:
+        value = record.get(each.name)
+        kinds = (int, float) if each.categories is None else (str, int, float, bool)
+        if value is not None and type(value) not in kinds:
+            needed = "a number" if each.categories is None else "a text or a number"
+            raise FovaError(f"{each.name} of observation {row} is {shown(value)}, but must be {needed}.")
+        if type(value) is int and abs(value) > LARGEST_WHOLE:
+            raise FovaError(f"{each.name} of observation {row} is too large.")
+
+
+def _unknown(recipe: Recipe, record: Mapping[str, Any]) -> list[str]:
+    """Warnings about categories that no client had."""
+    return [
+        f"{each.name} is {shown(record[each.name])}, which is in no client's data"
+        for each in recipe.inputs
+        if each.categories is not None
+        and record[each.name] not in (None, "")
+        and label(record[each.name]) not in each.categories
+    ]
+
+
+def _column_schema(each: Input) -> dict[str, Any]:
+    kinds = ["number"] if each.categories is None else ["string", "number", "boolean"]
+    if each.has_indicator or each.missing == "unknown":
+        kinds.append("null")
+    schema: dict[str, Any] = {"type": kinds}
+    return schema if each.categories is None else schema | {"examples": list(each.categories)}
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:

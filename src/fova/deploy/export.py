@@ -9,6 +9,7 @@ from fova.deploy.graph import ACTION, OBSERVATION, PROBABILITIES, OnInvalid, pol
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
 from fova.policy import NORMALISER, Floats, Policy
+from fova.recipe import Recipe
 from fova.spaces import Discrete
 
 ROWS_COMPARED = 64
@@ -39,11 +40,12 @@ def export_onnx(policy: Policy, path: str | Path, on_invalid: OnInvalid = "error
 def _difference(policy: Policy, model: Any) -> float:
     from onnx.reference import ReferenceEvaluator  # after `graph`, which says how to install a missing onnx
 
-    observations = _plausible(policy)
-    discrete = isinstance(policy.space.action, Discrete)
-    outputs: Any = ReferenceEvaluator(model).run(
-        [PROBABILITIES if discrete else ACTION], {OBSERVATION: observations}
-    )
+    observations: Any = _plausible(policy)
+    feed = {OBSERVATION: observations}
+    if policy.inputs is not None:
+        observations, feed = _records(policy.inputs, observations)
+    wanted = PROBABILITIES if isinstance(policy.space.action, Discrete) else ACTION
+    outputs: Any = ReferenceEvaluator(model).run([wanted], feed)
     if isinstance(policy.space.action, Discrete):
         return float(np.abs(outputs[0] - policy.probabilities(observations)).max())
     low, high = policy.space.action.bounds
@@ -57,3 +59,24 @@ def _plausible(policy: Policy) -> Floats:
         return drawn
     mean, std = (policy.weights[name] for name in NORMALISER)
     return mean + std * drawn
+
+
+def _records(recipe: Recipe, numbers: Floats) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Records with these numbers and every category, missing values included where the recipe replaces them.
+
+    They are given as a policy takes them and as the ONNX graph does.
+    """
+    columns: dict[str, Any] = {}
+    place, rows = 0, np.arange(len(numbers))
+    for each in recipe.inputs:
+        if each.categories is None:
+            columns[each.name] = numbers[:, place].copy()
+            if each.has_indicator:
+                columns[each.name][rows % 3 == 0] = np.nan
+        else:
+            choices = [*each.categories, "a category that no client had"]
+            choices += [""] if each.missing == "unknown" else []
+            columns[each.name] = np.array([choices[row % len(choices)] for row in rows], object)
+        place += each.width
+    records = [{name: values[row] for name, values in columns.items()} for row in rows]
+    return records, columns

@@ -1,31 +1,22 @@
-"""A policy as an ONNX graph, written node by node: raw observations in, actions in the user's units out.
+"""A policy as an ONNX graph, written node by node: raw observations or records in, actions in the user's units out.
 
 The graph computes what `Policy.__call__` computes, in the same order. A row that `Policy` refuses is refused by the
 graph, too: see `_guarded`.
 """
 
 import json
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
 
-from fova.errors import FovaError
+from fova.deploy.nodes import Graph, TensorProto, checker, helper
+from fova.deploy.record_inputs import CATEGORY_OPERATORS, encoded
 from fova.policy import LARGEST_INPUT, LAYER_NORM_EPSILON, NORMALISER, Policy, insist_on_sound_weights
 from fova.spaces import Box, Discrete
 from fova.version import __version__
 
-try:
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-except ImportError as error:
-    raise FovaError(
-        "Exporting to ONNX needs the package onnx. Install it with: pip install 'fova[onnx]'"
-    ) from error
-
 # The first version of the operators that has LayerNormalization, so that old runtimes can read the file.
-OPERATORS, FILE_VERSION = 17, 8
+OPERATORS, CATEGORY_VERSION, FILE_VERSION = 17, 2, 8
 OBSERVATION, ACTION, PROBABILITIES, VALID = "observation", "action", "probabilities", "valid"
 # The code of no discrete action. -1 would be taken for the last one as a Python index.
 NO_CODE = np.iinfo(np.int64).min
@@ -35,43 +26,37 @@ REFUSED = "an observation is missing, not finite or too large for this policy"
 OnInvalid = Literal["error", "flag"]
 
 
-class Graph:
-    """Nodes and constants in the order in which they were added. A value is known by its name."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: dict[str, Any] = {}
-
-    def constant(self, name: str, value: ArrayLike, kind: DTypeLike = np.float32) -> str:
-        self.constants[name] = numpy_helper.from_array(np.array(value, kind, order="C"), name)
-        return name
-
-    def add(self, operator: str, inputs: Sequence[str], output: str, name: str = "", **attributes: Any) -> str:
-        """The name of the node's result."""
-        self.nodes.append(helper.make_node(operator, inputs, [output], name=name or output, **attributes))
-        return output
-
-
 def policy_model(policy: Policy, on_invalid: OnInvalid = "error") -> Any:
     """The policy as an ONNX model.
 
-    Input: `observation`, float [batch, columns]. Outputs: `action`, float [batch, size], and `valid`, bool [batch].
-    With discrete actions `action` is a code, int64 [batch], and there are `probabilities`, float [batch, count].
+    Input: `observation`, float [batch, columns]; for a policy that was trained on tables one input for each column
+    of a record, float or text [batch]. Outputs: `action`, float [batch, size], and `valid`, bool [batch]. Discrete
+    actions are codes, int64 [batch], and have `probabilities`, float [batch, count].
+
     For a row with a missing (NaN), infinite or far too large number, `on_invalid` decides: "error" makes the
     runtime fail; "flag" answers the other rows, and this one with `valid` false and NaN (or `NO_CODE`) as action.
     """
     insist_on_sound_weights(policy)
     graph = Graph()
-    rows = _normalised(graph, policy, OBSERVATION)
+    if policy.inputs is None:
+        observation = graph.input(OBSERVATION, TensorProto.FLOAT, policy.space.observation)
+    else:
+        observation = encoded(graph, policy.inputs, (ACTION, PROBABILITIES, VALID))
+    rows = _normalised(graph, policy, observation)
     good, zeros = _guarded(graph, rows, policy.space.observation, on_invalid)
     outputs = _network(graph, policy, rows)
     if zeros is not None:
         outputs = graph.add("Add", [outputs, zeros], "checked")
     if isinstance(policy.space.action, Discrete):
-        answers = _choice(graph, outputs, good, policy.space.action.count)
+        _choose(graph, outputs, good, policy.space.action.count)
     else:
-        answers = _action(graph, outputs, good, policy.space.action, policy.kind)
-    return _model(graph, policy, on_invalid, answers)
+        _act(graph, outputs, good, policy.space.action, policy.kind)
+    graph.output(VALID, graph.add("Squeeze", [good, _column(graph)], "valid_rows"), TensorProto.BOOL)
+    return _model(graph, policy, on_invalid)
+
+
+def _column(graph: Graph) -> str:
+    return graph.constant("column", [1], np.int64)
 
 
 def _normalised(graph: Graph, policy: Policy, observation: str) -> str:
@@ -95,7 +80,6 @@ def _guarded(graph: Graph, rows: str, columns: int, on_invalid: OnInvalid) -> tu
     # A product counts them: ONNX Runtime's reductions give a wrong shape for a batch of no rows.
     number = graph.add("MatMul", [bad, graph.constant("ones", np.ones((columns, 1)))], "number_of_bad")
     good = graph.add("Equal", [number, graph.constant("none", 0)], "is_valid")
-    graph.add("Squeeze", [good, graph.constant("column", [1], np.int64)], VALID)
     if on_invalid == "flag":
         return good, None
     table = graph.constant("only_entry", [0])
@@ -123,47 +107,51 @@ def _linear(graph: Graph, policy: Policy, layer: str, x: str) -> str:
     return graph.add("Gemm", [x, weight, bias], f"{layer}.out")
 
 
-def _action(graph: Graph, outputs: str, good: str, box: Box, kind: str) -> list[Any]:
+def _act(graph: Graph, outputs: str, good: str, box: Box, kind: str) -> None:
     """The best actions in the user's units; the spread of a Gaussian policy is left out."""
     if kind != "deterministic":
         first, end = graph.constant("first", [0], np.int64), graph.constant("end", [box.size], np.int64)
-        outputs = graph.add("Slice", [outputs, first, end, graph.constant("columns", [1], np.int64)], "mean")
+        outputs = graph.add("Slice", [outputs, first, end, _column(graph)], "mean")
     low, high = box.bounds
-    above = graph.add(
-        "Add", [graph.add("Tanh", [outputs], "unit_action"), graph.constant("one", 1)], "above_lowest"
-    )
+    unit = graph.add("Tanh", [outputs], "unit_action")
+    above = graph.add("Add", [unit, graph.constant("one", 1)], "above_lowest")
     scaled = graph.add("Mul", [above, graph.constant("half_range", 0.5 * (high - low))], "in_units")
     action = graph.add("Add", [graph.constant("action_low", low), scaled], "action_in_units")
-    graph.add("Where", [good, action, graph.constant("no_action", np.nan)], ACTION)
-    return [helper.make_tensor_value_info(ACTION, TensorProto.FLOAT, ["batch", box.size])]
+    known = graph.add("Where", [good, action, graph.constant("no_action", np.nan)], "known_action")
+    graph.output(ACTION, known, TensorProto.FLOAT, box.size)
 
 
-def _choice(graph: Graph, logits: str, good: str, count: int) -> list[Any]:
+def _choose(graph: Graph, logits: str, good: str, count: int) -> None:
     """The code of the most probable action, and the probabilities of all."""
     # As ArgMax, of which ONNX Runtime gives a wrong shape for a batch of no rows.
-    graph.nodes.append(helper.make_node("TopK", [logits, "column"], ["largest", "best"], name="best", axis=-1))
-    code = graph.add("Where", [good, "best", graph.constant("no_code", NO_CODE, np.int64)], "code")
-    graph.add("Squeeze", [code, "column"], ACTION)
+    _, best = graph.add_several("TopK", [logits, _column(graph)], ["largest", "best"], axis=-1)
+    code = graph.add("Where", [good, best, graph.constant("no_code", NO_CODE, np.int64)], "code_column")
+    graph.output(ACTION, graph.add("Squeeze", [code, _column(graph)], "code"), TensorProto.INT64)
     shares = graph.add("Softmax", [logits], "shares", axis=-1)
-    graph.add("Where", [good, shares, graph.constant("no_shares", np.nan)], PROBABILITIES)
-    return [
-        helper.make_tensor_value_info(ACTION, TensorProto.INT64, ["batch"]),
-        helper.make_tensor_value_info(PROBABILITIES, TensorProto.FLOAT, ["batch", count]),
-    ]
+    known = graph.add("Where", [good, shares, graph.constant("no_shares", np.nan)], "known_shares")
+    graph.output(PROBABILITIES, known, TensorProto.FLOAT, count)
 
 
-def _model(graph: Graph, policy: Policy, on_invalid: OnInvalid, outputs: list[Any]) -> Any:
-    inputs = [helper.make_tensor_value_info(OBSERVATION, TensorProto.FLOAT, ["batch", policy.space.observation])]
-    outputs = [*outputs, helper.make_tensor_value_info(VALID, TensorProto.BOOL, ["batch"])]
-    made = helper.make_graph(graph.nodes, "fova_policy", inputs, outputs, list(graph.constants.values()))
+def _model(graph: Graph, policy: Policy, on_invalid: OnInvalid) -> Any:
+    made = helper.make_graph(
+        graph.nodes, "fova_policy", graph.inputs, graph.outputs, list(graph.constants.values())
+    )
     operators = [helper.make_opsetid("", OPERATORS)]
+    if policy.inputs is not None:
+        operators.append(helper.make_opsetid(CATEGORY_OPERATORS, CATEGORY_VERSION))
     model = helper.make_model(made, opset_imports=operators, ir_version=FILE_VERSION, producer_name="fova")
     model.producer_version = __version__
-    about = policy.facts | {"kind": policy.kind, "space": policy.space.to_json(), "on_invalid": on_invalid}
+    about: dict[str, Any] = policy.facts | {
+        "kind": policy.kind,
+        "space": policy.space.to_json(),
+        "on_invalid": on_invalid,
+    }
     if isinstance(policy.space.action, Discrete):
         about["action_names"] = list(policy.space.action.names)
+    if policy.inputs is not None:
+        about["inputs"] = policy.inputs.to_json()
     helper.set_model_props(model, {name: _text(value) for name, value in about.items()})
-    onnx.checker.check_model(model, full_check=True)
+    checker.check_model(model, full_check=True)
     return model
 
 
