@@ -163,8 +163,8 @@ class Fova(ActorCritic):
     }
 
     actor: Literal["clipped", "squashed"] = "clipped"
-    """Distribution of the actions: clipped (Gaussian around a tanh mean, clipped to the bounds) or squashed (tanh
-    of a Gaussian, as in the authors' program)."""
+    """Distribution of continuous actions: clipped (Gaussian around a tanh mean, clipped to the bounds) or squashed
+    (tanh of a Gaussian, as in the authors' program). Discrete actions have a categorical distribution."""
     alpha: Annotated[float | Auto, Within(0)] = 5.0
     """Weight of the conservative term (eq. vcql), in the unit in which critics learn: the federation's unit of
     reward if alpha, lambda or beta is auto, else that of the raw rewards. auto is 0.5."""

@@ -188,7 +188,7 @@ def policies_of(directory: str | Path, federation: Federation | None = None) -> 
 def _loop(config: Config, run: RunDirectory, federation: Federation, progress: Progress) -> Loop:
     progress.status("setting up the networks")
     engine = SimulatedEngine(config, federation)
-    return Loop(config, run, engine, federation.task, progress, engine.privacy)
+    return Loop(engine.config, run, engine, federation.task, progress, engine.privacy)
 
 
 def _reopened(directory: str | Path, federation: Federation | None, progress: Progress) -> Loop:

@@ -1,0 +1,177 @@
+"""FOVA for discrete actions: every expectation over a policy's actions is an exact sum.
+
+Read it beside `fova.algorithms.fova`. Three candidates compete at state x, each a distribution over the actions:
+pi_k(.|x) of the client's policy, the data's action at x (all its probability on one action), and pibar(.|x) of the
+global policy. Nothing is sampled, so a step needs no randomness.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from fova.algorithms.base import Batch, Broadcast, Learner, Metrics, Model, Temperature
+from fova.algorithms.fova import (
+    BEHAVIOUR,
+    GLOBAL,
+    LOCAL,
+    Extra,
+    Fova,
+    Vote,
+    VoteOrder,
+    awr_loss,
+    awr_weight,
+    memory_loss,
+    vcql_loss,
+    vote,
+    voted,
+)
+from fova.networks import Categorical, CategoricalActor, DiscreteTwinCritic, polyak, taken
+from fova.spaces import Discrete
+
+# Target of the automatic temperature, as a share of the largest possible entropy: that of discrete SAC
+# (Christodoulou, "Soft Actor-Critic for Discrete Action Settings"). The continuous target, -dim(A), is below any
+# entropy that discrete actions can have.
+TARGET_ENTROPY = 0.98
+
+
+# --- The equations ----------------------------------------------------------------------------------------
+
+
+def candidates(
+    local: Categorical, behaviour: Float[Array, "batch 1"], global_policy: Categorical
+) -> Float[Array, "3 batch count"]:
+    """The probabilities that pi_k, the data and pibar give to every action. They are constants for every loss."""
+    data = jax.nn.one_hot(behaviour[:, 0].astype(jnp.int32), local.logits.shape[-1])
+    return jax.lax.stop_gradient(jnp.stack([local.probabilities(), data, global_policy.probabilities()]))
+
+
+def expected_q(
+    q: Float[Array, "2 batch count"], probabilities: Float[Array, "candidates batch count"], order: VoteOrder
+) -> Float[Array, "2 candidates batch"]:
+    """Q_i(x, mu) = sum_a mu(a) Q_i(x, a) of every candidate mu.
+
+    With `min_then_max` the smaller twin is taken action by action, before the sum, as it is for sampled actions.
+    """
+    if order == "min_then_max":
+        q = jnp.broadcast_to(q.min(axis=0), q.shape)
+    return jnp.einsum("iba,cba->icb", q, probabilities)
+
+
+def pushed_q(
+    q: Float[Array, "2 batch count"], probabilities: Float[Array, "2 batch count"]
+) -> Float[Array, "2 batch"]:
+    """sum_a mu_v(a|s) Q_i(s, a): what each critic says of the candidate that won its vote."""
+    return jnp.sum(probabilities * q, axis=-1)
+
+
+# --- The algorithm ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DiscreteFova(Fova):
+    """FOVA with a categorical policy and critics of one output per action."""
+
+    action_spaces: ClassVar[tuple[type, ...]] = (Discrete,)
+
+    def step(
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Learner, Metrics]:
+        s, next_s, global_policy = batch.observations, batch.next_observations, broadcast.actor
+        here = candidates(learner.actor(s), batch.actions, global_policy(s))
+        there = candidates(learner.actor(next_s), batch.next_actions, global_policy(next_s))
+        q = learner.critic.network.every(s)
+
+        critic, critic_metrics = self.step_critics(learner, batch, here, there, q)
+        actor, temperature, actor_metrics = self.step_actor(learner, batch, here, q)
+        target_critic = polyak(learner.target_critic, critic.network, self.tau)
+        learner = Learner(actor, critic, target_critic, Extra(temperature, learner.extra.memory))
+        return learner, critic_metrics | actor_metrics
+
+    def hold_vote(
+        self,
+        q: Float[Array, "2 batch count"],
+        probabilities: Float[Array, "3 batch count"],
+        has_action: Float[Array, " batch"],
+    ) -> tuple[Vote, Float[Array, "2 3 batch"]]:
+        """eq. (vote_policy): the candidate with the largest expected Q wins. Returns every expected Q, too."""
+        values = expected_q(q, probabilities, self.vote_order)
+        return vote(values, self.ballot(has_action), self.vote_order), values
+
+    def step_critics(
+        self,
+        learner: Learner,
+        batch: Batch,
+        here: Float[Array, "3 batch count"],
+        there: Float[Array, "3 batch count"],
+        q: Float[Array, "2 batch count"],
+    ) -> tuple[Model, Metrics]:
+        """eq. (vcql): one step of both critics on the conservative objective."""
+        s, a = batch.observations, batch.actions
+        (alpha, _, _), memory = self.strengths, learner.extra.memory
+        next_vote, _ = self.hold_vote(
+            learner.target_critic.every(batch.next_observations), there, batch.has_next_action
+        )
+        y = self.target(batch, next_vote.value)
+        winner = self.hold_vote(q, here, jnp.ones_like(y))[0].winner
+        mu_v = voted(here, winner)
+
+        def loss(critic: DiscreteTwinCritic) -> tuple[Float[Array, ""], tuple[Array, Array]]:
+            q = critic.every(s)
+            q_data = taken(q, a)
+            pushed = jax.nn.logsumexp(q, axis=-1) if self.conservative == "logsumexp" else pushed_q(q, mu_v)
+            gap = pushed - q_data
+            objective = vcql_loss(q_data, y, gap, alpha, self.td_scale)
+            if memory is not None:
+                q_before = memory.rescale * memory.critic(s, a)
+                objective += self.continual * memory.valid * memory_loss(q_data, q_before)
+            return objective, (q_data, gap)
+
+        critic, objective, (q_data, gap) = learner.critic.descend(loss, has_aux=True)
+        return critic, vote_shares(next_vote.winner) | {
+            "q_data": q_data.mean(),
+            "conservative_gap": gap.mean(),
+            "td_error": jnp.abs(q_data - y).mean(),
+            "critic_loss": objective,
+        }
+
+    def step_actor(
+        self, learner: Learner, batch: Batch, here: Float[Array, "3 batch count"], q: Float[Array, "2 batch count"]
+    ) -> tuple[Model, Temperature | None, Metrics]:
+        """eq. (awr): one step of the actor on the weighted regression, and one of the temperature."""
+        s = batch.observations
+        (_, lam, beta), temperature = self.strengths, learner.extra.temperature
+
+        # --- Weights: the vote at s is the value V(s) ---
+        judged = q if self.advantage_from == "current" else learner.target_critic.every(s)
+        held, values = self.hold_vote(judged, here, jnp.ones_like(batch.rewards))
+        q_weighed = values[:, GLOBAL if self.weigh == "global" else BEHAVIOUR].min(axis=0)
+        w = awr_weight(q_weighed, held.value, beta) if self.awr else jnp.ones_like(q_weighed)
+        imitated = here[BEHAVIOUR] if self.imitate == "data" else voted(here, held.winner[:1])[0]
+
+        def loss(actor: CategoricalActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
+            policy = actor(s)
+            log_likelihood = jnp.sum(imitated * policy.log_probabilities(), axis=-1)
+            q_local = jnp.sum(policy.probabilities() * q.min(axis=0), axis=-1)
+            entropy = policy.entropy()
+            objective = awr_loss(log_likelihood, w, q_local, lam)
+            if temperature is not None:
+                objective -= temperature.value * entropy.mean()
+            return objective, entropy
+
+        actor, objective, entropy = learner.actor.descend(loss, has_aux=True)
+        if temperature is not None:
+            temperature = temperature.follow(-entropy, target=TARGET_ENTROPY * math.log(q.shape[-1]))
+        return actor, temperature, {"weight": w.mean(), "entropy": entropy.mean(), "actor_loss": objective}
+
+
+def vote_shares(winner: Int[Array, "2 batch"]) -> Metrics:
+    """The share of votes at s' that each candidate won."""
+    return {
+        "vote_local": jnp.mean(winner == LOCAL),
+        "vote_behaviour": jnp.mean(winner == BEHAVIOUR),
+        "vote_global": jnp.mean(winner == GLOBAL),
+    }
