@@ -27,6 +27,7 @@ VARIANTS = {
     "imitate the vote": {"imitate": "vote"},
     "one vote per critic": {"vote_order": "max_then_min", "imitate": "vote"},
     "continual": {"continual": 2.0},
+    "a sharper soft maximum": {"conservative": "logsumexp", "soft_temperature": 0.5},
 }
 
 
@@ -55,6 +56,10 @@ def softmax(logits):
     return shares / shares.sum()
 
 
+def soft_maximum(q, temperature):
+    return temperature * np.log(np.exp(q / temperature).sum())
+
+
 def numpy_losses(config, nets, batch):
     """Critic and actor objective of one client on one batch, and what is logged besides."""
 
@@ -74,10 +79,10 @@ def numpy_losses(config, nets, batch):
     for n in range(rows):
         s, next_s, a = batch["observations"][n], batch["next_observations"][n], int(batch["actions"][n, 0])
 
-        def mus(state, code):
-            return [softmax(mlp(nets["actor"], state)), np.eye(count)[code], softmax(mlp(nets["global"], state))]
+        def mus(actor, state, code):
+            return [softmax(mlp(nets[actor], state)), np.eye(count)[code], softmax(mlp(nets["global"], state))]
 
-        here, there = mus(s, a), mus(next_s, int(batch["next_actions"][n, 0]))
+        here, there = mus("critics' actor", s, a), mus("critics' actor", next_s, int(batch["next_actions"][n, 0]))
         entrants = [0, 1, 2] if config.vote else [0]
         next_entrants = [c for c in entrants if c != 1 or batch["has_next_action"][n]]
         next_winner, next_value = held_vote(
@@ -88,7 +93,11 @@ def numpy_losses(config, nets, batch):
         winner, _ = held_vote(values(q, here), entrants, config.vote_order)
         for i in range(2):
             shares[next_winner[i]] += 0.5 / rows
-            pushed = np.log(np.exp(q[i]).sum()) if config.conservative == "logsumexp" else here[winner[i]] @ q[i]
+            pushed = (
+                soft_maximum(q[i], config.soft_temperature)
+                if config.conservative == "logsumexp"
+                else here[winner[i]] @ q[i]
+            )
             gap = pushed - q[i][a]
             critic_total += config.td_scale * (q[i][a] - y) ** 2 + config.alpha * gap
             if nets["previous"]:
@@ -97,11 +106,12 @@ def numpy_losses(config, nets, batch):
             seen["td_error"].append(abs(q[i][a] - y))
             seen["conservative_gap"].append(gap)
 
+        here = mus("actor", s, a)
         judged = values(q if config.advantage_from == "current" else at(nets["target"], s), here)
         judged_winner, v = held_vote(judged, entrants, config.vote_order)
         weighed = 2 if config.weigh == "global" else 1
         w = (
-            min(np.exp((min(judged[0][weighed], judged[1][weighed]) - v) / config.beta), 100.0)
+            min(np.exp((min(judged[0][weighed], judged[1][weighed]) - v) / config.beta), config.weight_cap)
             if config.awr
             else 1.0
         )
@@ -136,9 +146,13 @@ def loud(network, factor=4.0):
 
 def mid_training(algorithm):
     first, second, third = (algorithm.init(key, SPACE) for key in jax.random.split(jax.random.key(3), 3))
+    # Adam's first step has the size of the learning rate, whatever the gradient; so the optimiser takes one before.
+    warm = replace(first.actor, network=loud(first.actor.network)).descend(
+        lambda actor: jnp.square(actor(jnp.eye(3)).logits).mean()
+    )
     learner = replace(
         first,
-        actor=replace(first.actor, network=loud(first.actor.network)),
+        actor=warm[0],
         critic=replace(first.critic, network=loud(first.critic.network)),
         target_critic=loud(second.critic.network),
     )
@@ -160,6 +174,7 @@ def test_step_agrees_with_the_numpy_implementation(variant):
     new, metrics = jax.jit(algorithm.step)(learner, broadcast, batch, jax.random.key(0))
     nets = {
         "actor": as_numpy(learner.actor.network.net),
+        "critics' actor": as_numpy((new if algorithm.update_order == "actor_first" else learner).actor.network.net),
         "global": as_numpy(broadcast.actor.net),
         "critics": [as_numpy(learner.critic.network.net, i) for i in range(2)],
         "target": [as_numpy(learner.target_critic.net, i) for i in range(2)],
@@ -195,6 +210,33 @@ def test_the_actor_moves_up_its_objective_and_no_gradient_enters_the_weights():
     expected, objective, _ = learner.actor.descend(loss)
     assert float(objective) == pytest.approx(float(metrics["actor_loss"]), rel=1e-5)
     jax.tree.map(lambda x, z: np.testing.assert_allclose(x, z, atol=2e-6), new.actor.network, expected.network)
+
+
+def test_the_gradient_through_the_weight_enters_by_the_value_of_the_local_policy():
+    """Where the local policy wins the vote, w falls as its expected Q rises; elsewhere nothing changes."""
+    settings = {"hidden": (6, 5), "weigh": "data", "beta": 0.5, "lam": 2.0}
+    moving, fixed = (
+        for_space(configure("fova", "equations", weight_gradient=on, **settings), SPACE) for on in (True, False)
+    )
+    learner, broadcast = mid_training(moving)
+    swapped = broadcast.actor, learner.actor.network  # so that the local policy wins the vote somewhere
+    learner = replace(learner, actor=replace(learner.actor, network=swapped[0]))
+    broadcast = Broadcast(swapped[1], broadcast.critic)
+    s, a = (batch := coded_batch(4)).observations, batch.actions
+    q = learner.critic.network.every(s).min(axis=0)
+    others = jnp.einsum("ba,cba->cb", q, candidates(learner.actor(s), a, broadcast.actor(s)))[1:]
+
+    def loss(actor):
+        policy = actor(s)
+        q_local = (policy.probabilities() * q).sum(-1)
+        w = jnp.exp((others[0] - jnp.maximum(q_local, others.max(axis=0))) / 0.5)
+        return -(2.0 * (w * policy.log_prob(a)).mean() + q_local.mean())
+
+    new, other = (jax.jit(it.step)(learner, broadcast, batch, jax.random.key(0))[0] for it in (moving, fixed))
+    expected = learner.actor.descend(loss)[0].network
+    jax.tree.map(lambda x, z: np.testing.assert_allclose(x, z, atol=2e-6), new.actor.network, expected)
+    moved = [np.abs(x - z).max() for x, z in zip(*map(jax.tree.leaves, (new.actor.network, other.actor.network)))]
+    assert max(moved) > 1e-5
 
 
 # --- A tiny task ---

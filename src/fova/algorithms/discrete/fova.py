@@ -13,22 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from fova.algorithms.base import Batch, Broadcast, Learner, Metrics, Model, Temperature
-from fova.algorithms.fova import (
-    BEHAVIOUR,
-    GLOBAL,
-    LOCAL,
-    Extra,
-    Fova,
-    Vote,
-    VoteOrder,
-    awr_loss,
-    awr_weight,
-    memory_loss,
-    vcql_loss,
-    vote,
-    voted,
-)
+from fova.algorithms.base import Batch, Broadcast, Learner, Metrics, Model, Temperature, replace
+from fova.algorithms.fova import Extra, Fova, awr_loss, awr_weight, memory_loss, vcql_loss
+from fova.algorithms.vote import BEHAVIOUR, GLOBAL, LOCAL, Vote, VoteOrder, vote, voted
 from fova.networks import Categorical, CategoricalActor, DiscreteTwinCritic, polyak, taken
 from fova.spaces import Discrete
 
@@ -68,25 +55,32 @@ def pushed_q(
     return jnp.sum(probabilities * q, axis=-1)
 
 
+def soft_maximum(q: Float[Array, "2 batch count"], temperature: float) -> Float[Array, "2 batch"]:
+    """T log sum_a exp(Q_i(s, a) / T), which the continuous version estimates from three sampled actions."""
+    return temperature * jax.nn.logsumexp(q / temperature, axis=-1)
+
+
 # --- The algorithm ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DiscreteFova(Fova):
-    """FOVA with a categorical policy and critics of one output per action."""
+    """FOVA with a categorical policy and critics of one output per action.
+
+    Settings about sampled or continuous actions have no effect: `actor`, `soft_vote`, `fresh_samples`,
+    `terminal_action` and `density_offset`.
+    """
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete,)
 
     def step(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Learner, Metrics]:
-        s, next_s, global_policy = batch.observations, batch.next_observations, broadcast.actor
-        here = candidates(learner.actor(s), batch.actions, global_policy(s))
-        there = candidates(learner.actor(next_s), batch.next_actions, global_policy(next_s))
-        q = learner.critic.network.every(s)
-
-        critic, critic_metrics = self.step_critics(learner, batch, here, there, q)
-        actor, temperature, actor_metrics = self.step_actor(learner, batch, here, q)
+        q = learner.critic.network.every(batch.observations)
+        actor, temperature, actor_metrics = self.step_actor(learner, broadcast, batch, q)
+        if self.update_order == "actor_first":
+            learner = replace(learner, actor=actor)
+        critic, critic_metrics = self.step_critics(learner, broadcast, batch, q)
         target_critic = polyak(learner.target_critic, critic.network, self.tau)
         learner = Learner(actor, critic, target_critic, Extra(temperature, learner.extra.memory))
         return learner, critic_metrics | actor_metrics
@@ -94,36 +88,36 @@ class DiscreteFova(Fova):
     def hold_vote(
         self,
         q: Float[Array, "2 batch count"],
-        probabilities: Float[Array, "3 batch count"],
+        mu: Float[Array, "3 batch count"],
         has_action: Float[Array, " batch"],
     ) -> tuple[Vote, Float[Array, "2 3 batch"]]:
         """eq. (vote_policy): the candidate with the largest expected Q wins. Returns every expected Q, too."""
-        values = expected_q(q, probabilities, self.vote_order)
+        values = expected_q(q, mu, self.vote_order)
         return vote(values, self.ballot(has_action), self.vote_order), values
 
+    # --- The critics ---
+
     def step_critics(
-        self,
-        learner: Learner,
-        batch: Batch,
-        here: Float[Array, "3 batch count"],
-        there: Float[Array, "3 batch count"],
-        q: Float[Array, "2 batch count"],
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, q: Float[Array, "2 batch count"]
     ) -> tuple[Model, Metrics]:
         """eq. (vcql): one step of both critics on the conservative objective."""
-        s, a = batch.observations, batch.actions
+        s, a, next_s = batch.observations, batch.actions, batch.next_observations
         (alpha, _, _), memory = self.strengths, learner.extra.memory
-        next_vote, _ = self.hold_vote(
-            learner.target_critic.every(batch.next_observations), there, batch.has_next_action
-        )
+
+        # --- Target: the vote at s' under the target critics ---
+        there = candidates(learner.actor(next_s), batch.next_actions, broadcast.actor(next_s))
+        next_vote, _ = self.hold_vote(learner.target_critic.every(next_s), there, batch.has_next_action)
         y = self.target(batch, next_vote.value)
-        winner = self.hold_vote(q, here, jnp.ones_like(y))[0].winner
-        mu_v = voted(here, winner)
+
+        # --- What is pushed down: the winner of the vote at s ---
+        here = candidates(learner.actor(s), a, broadcast.actor(s))
+        mu_v = voted(here, self.hold_vote(q, here, jnp.ones_like(y))[0].winner)
 
         def loss(critic: DiscreteTwinCritic) -> tuple[Float[Array, ""], tuple[Array, Array]]:
             q = critic.every(s)
             q_data = taken(q, a)
-            pushed = jax.nn.logsumexp(q, axis=-1) if self.conservative == "logsumexp" else pushed_q(q, mu_v)
-            gap = pushed - q_data
+            soft = self.conservative == "logsumexp"
+            gap = (soft_maximum(q, self.soft_temperature) if soft else pushed_q(q, mu_v)) - q_data
             objective = vcql_loss(q_data, y, gap, alpha, self.td_scale)
             if memory is not None:
                 q_before = memory.rescale * memory.critic(s, a)
@@ -138,26 +132,25 @@ class DiscreteFova(Fova):
             "critic_loss": objective,
         }
 
+    # --- The actor ---
+
     def step_actor(
-        self, learner: Learner, batch: Batch, here: Float[Array, "3 batch count"], q: Float[Array, "2 batch count"]
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, q: Float[Array, "2 batch count"]
     ) -> tuple[Model, Temperature | None, Metrics]:
         """eq. (awr): one step of the actor on the weighted regression, and one of the temperature."""
         s = batch.observations
-        (_, lam, beta), temperature = self.strengths, learner.extra.temperature
-
-        # --- Weights: the vote at s is the value V(s) ---
+        (_, lam, _), temperature = self.strengths, learner.extra.temperature
+        here = candidates(learner.actor(s), batch.actions, broadcast.actor(s))
         judged = q if self.advantage_from == "current" else learner.target_critic.every(s)
-        held, values = self.hold_vote(judged, here, jnp.ones_like(batch.rewards))
-        q_weighed = values[:, GLOBAL if self.weigh == "global" else BEHAVIOUR].min(axis=0)
-        w = awr_weight(q_weighed, held.value, beta) if self.awr else jnp.ones_like(q_weighed)
-        imitated = here[BEHAVIOUR] if self.imitate == "data" else voted(here, held.winner[:1])[0]
+        w, winner = self.weight_and_winner(judged, here)
+        imitated = here[BEHAVIOUR] if self.imitate == "data" else voted(here, winner[:1])[0]
 
         def loss(actor: CategoricalActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
             policy = actor(s)
+            local, entropy = policy.probabilities(), policy.entropy()
             log_likelihood = jnp.sum(imitated * policy.log_probabilities(), axis=-1)
-            q_local = jnp.sum(policy.probabilities() * q.min(axis=0), axis=-1)
-            entropy = policy.entropy()
-            objective = awr_loss(log_likelihood, w, q_local, lam)
+            weight = self.weight_and_winner(judged, here.at[LOCAL].set(local))[0] if self.weight_gradient else w
+            objective = awr_loss(log_likelihood, weight, jnp.sum(local * q.min(axis=0), axis=-1), lam)
             if temperature is not None:
                 objective -= temperature.value * entropy.mean()
             return objective, entropy
@@ -166,6 +159,16 @@ class DiscreteFova(Fova):
         if temperature is not None:
             temperature = temperature.follow(-entropy, target=TARGET_ENTROPY * math.log(q.shape[-1]))
         return actor, temperature, {"weight": w.mean(), "entropy": entropy.mean(), "actor_loss": objective}
+
+    def weight_and_winner(
+        self, q: Float[Array, "2 batch count"], here: Float[Array, "3 batch count"]
+    ) -> tuple[Float[Array, " batch"], Int[Array, "2 batch"]]:
+        """w(s), whose V(s) is the value of the vote at s, and the winners of that vote."""
+        held, values = self.hold_vote(q, here, jnp.ones(q.shape[1]))
+        q_weighed = values[:, GLOBAL if self.weigh == "global" else BEHAVIOUR].min(axis=0)
+        if not self.awr:
+            return jnp.ones_like(q_weighed), held.winner
+        return awr_weight(q_weighed, held.value, self.strengths[2], self.weight_cap), held.winner
 
 
 def vote_shares(winner: Int[Array, "2 batch"]) -> Metrics:
