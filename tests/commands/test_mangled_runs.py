@@ -1,6 +1,7 @@
 """Run directories that were edited or damaged, through the command line: one message that names the file."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -92,6 +93,39 @@ def test_a_run_with_a_damaged_file_is_not_resumed(fova_command, stopped, name, c
         content = '{"expert-1": {"rows": "many"}}'
     spoil(stopped / name, content)
     refused(fova_command("train", "--resume", "stopped", "--quiet"), f"stopped/{name}" if content else "stopped")
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
+def test_a_run_whose_log_is_out_of_order_is_not_resumed(fova_command, stopped, name):
+    lines = (stopped / name).read_text().splitlines(keepends=True)
+    for odd in (lines + lines, lines[::-1]):
+        (stopped / name).write_text("".join(odd))
+        refused(fova_command("train", "--resume", "stopped", "--quiet"), f"stopped/{name} has rounds out of order")
+
+
+@pytest.mark.parametrize(("kept", "lacks"), [((), 1), ((0, 1, 2, 4), 3), ((0, 2, 3, 4), 1)])
+def test_a_run_whose_log_lacks_rounds_is_not_resumed(fova_command, stopped, kept, lacks):
+    lines = (stopped / "metrics.jsonl").read_text().splitlines(keepends=True)
+    assert len(lines) == 5  # and one before the first round
+    (stopped / "metrics.jsonl").write_text("".join(lines[number] for number in kept))
+    words = f"stopped/metrics.jsonl lacks round {lacks}, though the run has finished 4"
+    refused(fova_command("train", "--resume", "stopped", "--quiet"), words)
+
+
+@pytest.mark.parametrize(
+    "name", ["clients.json", "statistics.json", "metrics.jsonl", "checkpoints/round-000005.safetensors"]
+)
+def test_a_pipe_in_a_run_is_not_opened(fova_command, stopped, name):
+    (stopped / name).unlink(missing_ok=True)
+    os.mkfifo(stopped / name)
+    refused(fova_command("train", "--resume", "stopped", "--quiet"), f"stopped/{name}", "Not a regular file")
+
+
+def test_a_pipe_beside_a_policy_is_not_opened(fova_command, tmp_path):
+    run = make_run(tmp_path / "run")
+    (run / "policy.json").unlink()
+    os.mkfifo(run / "policy.json")
+    refused(fova_command("evaluate", "run", "--episodes", 1), "Not a regular file")
 
 
 @pytest.mark.parametrize("content", ["", "[]", NOT_UTF_8, None])

@@ -59,7 +59,7 @@ def command(arguments: list[str]) -> None:
     from fova.run.config import ConfigFile, read_toml
 
     file = read_toml(options.config) if options.config else ConfigFile()
-    address = options.server or _address_in(file)
+    address = _checked(options.server or _address_in(file))
     config = _client_config(options, file)
     progress = choose(options.quiet, True, Terminal())
     progress.status(f"reading {config.data}")
@@ -80,6 +80,16 @@ def _address_in(file: "ConfigFile") -> str:
     if "host" not in file.server:
         raise FovaError("Give the server's address, for instance: --server fl.example.org:8443")
     return f"{file.server['host']}:{file.server.get('port', 8443)}"
+
+
+def _checked(address: str) -> str:
+    """The address, if it is HOST:PORT. Flower would try any other one for ever."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65_535):
+        raise FovaError(
+            f"The server's address is {address[:80]!r}, but must be HOST:PORT. For example: fl.example.org:8443"
+        )
+    return address
 
 
 def _client_config(options: ClientOptions, file: "ConfigFile") -> "ClientConfig":

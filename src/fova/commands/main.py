@@ -6,7 +6,7 @@ An error that the user can correct prints one message and ends with exit code 2.
 import importlib
 import sys
 
-from fova.commands.terminal import Terminal, discard_output, output_is_closed
+from fova.commands.terminal import Terminal, discard_output, output_is_closed, prepare_output
 from fova.errors import FovaError, unknown
 from fova.machine.interrupts import Interrupted, leave
 from fova.version import __version__
@@ -73,6 +73,7 @@ by example
 
 def main() -> None:
     """Run the command of `sys.argv`."""
+    prepare_output()
     code = _exit_code(sys.argv[1:])
     try:
         print(end="", flush=True)  # flush now, while an error can still be reported

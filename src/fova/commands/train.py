@@ -74,10 +74,12 @@ def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:
 def _started(config: "Config", options: TrainOptions, terminal: Terminal) -> "Result":
     from fova.progress import choose
     from fova.run import training
+    from fova.run.directory import named
 
+    directory = None if options.name is None else named(options.name)
     progress = choose(options.quiet, options.plain, terminal)
     try:
-        return training.start(config, Path("runs") / options.name if options.name else None, progress)
+        return training.start(config, directory, progress)
     finally:
         progress.finish()  # restores the terminal's cursor
 

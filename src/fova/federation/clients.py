@@ -147,11 +147,9 @@ class Federation:
             found = {name: _load(name, parts, task, seed, tell) for name in names}
         loaded = {name: source.transitions for name, source in found.items()}
         _note_all(found, note)
-        for source in found.values():
-            if action is None and task is None and source.action_names is not None:
-                action = Discrete(source.action_names)
-            if bounds is None and task is None and source.action_low is not None and source.action_high is not None:
-                bounds = (source.action_low, source.action_high)
+        if task is None:
+            action = action or _declared_names(found)
+            bounds = bounds or _declared_bounds(found)
         if recipe is not None and task is None and action is None and bounds is None:
             refuse_unbounded(loaded.values(), beyond=0.0)
         counts = Counter(part.data for part in parts)
@@ -164,10 +162,12 @@ class Federation:
                 )
         pieces: dict[str, list[Transitions]] = {}
         placed: list[ClientSpec] = []
-        for spec in parts:
+        for number, spec in enumerate(parts):
             size = spec.size if spec.size is not None else even[spec.data]
             data = loaded[spec.data]
-            offset = spec.offset if spec.offset is not None else _next_free(data, size, spec.data, placed)
+            later = [s for s in parts[number + 1 :] if s.data == spec.data and s.offset is None]
+            wanted = size + sum(even[s.data] if s.size is None else s.size for s in later)
+            offset = spec.offset if spec.offset is not None else _next_free(data, wanted, spec.data, placed)
             if offset + size > len(data):
                 raise FovaError(
                     f"Client {spec.name!r} wants rows {offset} to {offset + size} of {spec.data}, "
@@ -407,10 +407,39 @@ def _make(
     return datasets.made(task, source, wanted, seed, progress, tell)
 
 
-def _next_free(data: Transitions, size: int, source: str, placed: Sequence[ClientSpec]) -> int:
-    """The row where the next client starts: the next start of an episode, or the next row if data is short."""
+def _declared_names(found: Mapping[str, sources.Source]) -> Discrete | None:
+    """The discrete actions that the sources declare."""
+    names = {name: source.action_names for name, source in found.items() if source.action_names is not None}
+    _insist_on_one(names, "names of the actions", "Give every file the same names in the same order.")
+    return Discrete(next(iter(names.values()))) if names else None
+
+
+def _declared_bounds(found: Mapping[str, sources.Source]) -> Bounds:
+    """The bounds of the actions that the sources declare."""
+    bounds = {
+        name: (tuple(source.action_low.tolist()), tuple(source.action_high.tolist()))
+        for name, source in found.items()
+        if source.action_low is not None and source.action_high is not None
+    }
+    _insist_on_one(bounds, "bounds of the actions", "Say which count: --action-low and --action-high.")
+    return next(iter(bounds.values()), None)
+
+
+def _insist_on_one(declared: Mapping[str, Any], kind: str, remedy: str) -> None:
+    """Refuse sources that declare different things: a number would not mean the same action everywhere."""
+    first = next(iter(declared), "")
+    for name, given in declared.items():
+        if given != declared[first]:
+            raise FovaError(f"{name} declares other {kind} than {first}: {given} and {declared[first]}. {remedy}")
+
+
+def _next_free(data: Transitions, wanted: int, source: str, placed: Sequence[ClientSpec]) -> int:
+    """The row where the next client starts: the next start of an episode, or the next row if data is short.
+
+    `wanted` is what this client and the later ones of the source want together.
+    """
     ends = [(spec.offset or 0) + (spec.size or 0) for spec in placed if spec.data == source]
     end = ends[-1] if ends else 0
     starts = np.append(0, np.flatnonzero(data.episode_ends) + 1)
     start = int(starts[np.searchsorted(starts, end)]) if end <= len(data) else end
-    return start if start + size <= len(data) else end
+    return start if start + wanted <= len(data) else end

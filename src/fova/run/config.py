@@ -24,6 +24,7 @@ from fova.federation import aggregation
 from fova.federation.clients import ClientSpec, complete, located
 from fova.federation.compression import Compression
 from fova.federation.privacy import Privacy
+from fova.machine.files import insist_on_regular
 from fova.settings import Within, check_ranges, fill, shown
 from fova.version import __version__
 
@@ -283,10 +284,8 @@ class ConfigFile:
 
 def read_toml(path: Path) -> ConfigFile:
     """Read a configuration file; a word in it that means nothing is an error, not ignored."""
-    if path.exists() and not (path.is_file() or path.is_dir()):  # reading a pipe or a device might never end
-        raise FovaError(f"The configuration {path} cannot be read: it is no regular file. Save it to a file first.")
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        tables = tomllib.loads(insist_on_regular(path).read_text(encoding="utf-8-sig"))
     except RecursionError as error:
         raise FovaError(f"The configuration {path} cannot be read: its brackets are nested too deep.") from error
     except (OSError, ValueError) as error:  # also a whole number of too many digits
