@@ -35,8 +35,8 @@ class TrainOptions:
     """What to do with missing values of a column: refuse (the default), carry (forward within the episode), mean
     (of the federation, with an indicator), carry-mean, or unknown (of a category). As in hr=carry lab_*=mean."""
     config: Path | None = None
-    """A TOML file with task, [[client]] tables and, if wanted, [columns], [run] and [algorithm]. Flags override "
-    "it."""
+    """A TOML file with task, [[client]] tables and, if wanted, [columns], [run] and [algorithm]. Flags override
+    it."""
     algorithm: str = "fova"
     """The algorithm: a name, or the path of a .py file that defines one."""
     preset: str | None = None
