@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fova.algorithms.base import Batch, Data, pack
+from fova.algorithms.base import Data, pack
 from fova.data.transitions import Episode, Transitions, from_episodes
 from fova.spaces import Discrete, Space
+from tiny import batch_of
 
 PLACES, LIMIT = 5, 12
 SPACE = Space(PLACES, Discrete(("left", "right")))
@@ -31,7 +32,7 @@ def walks(seed: int, right: float, episodes: int = 60) -> Transitions:
 
 
 def on_device(data: Transitions) -> Data:
-    rows = pack(Batch(*(getattr(data, field) for field in Batch._fields)))
+    rows = pack(batch_of(data))
     return Data(jnp.asarray(rows), jnp.asarray(len(rows)), SPACE)
 
 

@@ -29,7 +29,8 @@ def with_network(learner, values):
 
 def minibatch(record, step):
     rows = {name: record[name][step] for name in Batch._fields if name in record}
-    return Batch(**rows, next_actions=rows["actions"], has_next_action=np.ones_like(rows["rewards"]))
+    unused = dict.fromkeys(("has_next_action", "next_returns"), np.ones_like(rows["rewards"]))
+    return Batch(**rows, next_actions=rows["actions"], **unused)
 
 
 def follow(algorithm, learner, record, loss, expected):

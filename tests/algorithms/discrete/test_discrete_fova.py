@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from algorithms.discrete.corridor import EVERY_PLACE, trained, walks
-from algorithms.numpy_fova import as_numpy, held_vote, mlp
+from algorithms.numpy_fova import as_numpy, held_vote, imitation_weights, mlp
 from fova.algorithms import configure, for_space
 from fova.algorithms.base import Batch, Broadcast, replace
 from fova.algorithms.discrete.fova import DiscreteFova, candidates, expected_q
 from fova.networks import Categorical
 from fova.spaces import Discrete, Space
-from tiny import make_transitions
+from tiny import batch_of, make_transitions
 
 SPACE = Space(3, Discrete(("none", "low", "high")))
 VARIANTS = {
@@ -27,6 +27,8 @@ VARIANTS = {
     "imitate the vote": {"imitate": "vote"},
     "one vote per critic": {"vote_order": "max_then_min", "imitate": "vote"},
     "continual": {"continual": 2.0},
+    "returns of the data": {"data_returns": True},
+    "returns of the data and relative weights": {"data_returns": True, "weigh": "data", "relative_weights": True},
     "a sharper soft maximum": {"conservative": "logsumexp", "soft_temperature": 0.5},
 }
 
@@ -73,7 +75,7 @@ def numpy_losses(config, nets, batch):
         return [[sum(mu[a] * q[i][a] for a in range(len(mu))) for mu in mus] for i in range(2)]
 
     rows, count = len(batch["rewards"]), SPACE.action.count
-    critic_total, actor_total = 0.0, 0.0
+    critic_total, actor_total, imitations = 0.0, 0.0, []
     seen = {"weight": [], "q_data": [], "td_error": [], "conservative_gap": [], "entropy": []}
     shares = np.zeros(3)
     for n in range(rows):
@@ -88,7 +90,8 @@ def numpy_losses(config, nets, batch):
         next_winner, next_value = held_vote(
             values(at(nets["target"], next_s), there), next_entrants, config.vote_order
         )
-        y = batch["rewards"][n] + config.discount * (1 - batch["terminals"][n]) * next_value
+        shown, going_on = batch["next_returns"][n], config.discount * (1 - batch["terminals"][n])
+        y = batch["rewards"][n] + going_on * (max(next_value, shown) if config.data_returns else next_value)
         q = at(nets["critics"], s)
         winner, _ = held_vote(values(q, here), entrants, config.vote_order)
         for i in range(2):
@@ -108,21 +111,22 @@ def numpy_losses(config, nets, batch):
 
         here = mus("actor", s, a)
         judged = values(q if config.advantage_from == "current" else at(nets["target"], s), here)
+        if config.data_returns:
+            for candidates_of in judged:
+                candidates_of[1] = max(candidates_of[1], batch["rewards"][n] + going_on * shown)
         judged_winner, v = held_vote(judged, entrants, config.vote_order)
         weighed = 2 if config.weigh == "global" else 1
-        w = (
-            min(np.exp((min(judged[0][weighed], judged[1][weighed]) - v) / config.beta), config.weight_cap)
-            if config.awr
-            else 1.0
-        )
         log_pi = np.log(here[0])
         imitated = here[1] if config.imitate == "data" else here[judged_winner[0]]
         entropy = -here[0] @ log_pi
-        actor_total -= config.lam * w * (imitated @ log_pi) + here[0] @ np.minimum(q[0], q[1])
+        imitations.append((min(judged[0][weighed], judged[1][weighed]) - v, imitated @ log_pi))
+        actor_total -= here[0] @ np.minimum(q[0], q[1])
         if nets["log_temperature"] is not None:
             actor_total -= np.exp(nets["log_temperature"]) * entropy
-        seen["weight"].append(w)
         seen["entropy"].append(entropy)
+    advantages, log_likelihoods = np.transpose(imitations)
+    seen["weight"] = imitation_weights(config, advantages)
+    actor_total -= config.lam * np.sum(seen["weight"] * log_likelihoods)
     means = {name: np.mean(numbers) for name, numbers in seen.items()}
     votes = {f"vote_{who}": shares[i] for i, who in enumerate(("local", "behaviour", "global"))}
     return means | votes | {"critic_loss": critic_total / rows, "actor_loss": actor_total / rows}
@@ -131,7 +135,7 @@ def numpy_losses(config, nets, batch):
 def coded_batch(seed: int) -> Batch:
     """Random rows in which some have no next action and some are terminal."""
     data, rng = make_transitions(seed, episodes=8, steps=1), np.random.default_rng(seed)
-    batch = Batch(*(jnp.asarray(getattr(data, field)) for field in Batch._fields))
+    batch = Batch(*map(jnp.asarray, batch_of(data)))
     codes = [jnp.asarray(rng.integers(0, 3, (len(data), 1)), jnp.float32) for _ in range(2)]
     assert 0 < batch.has_next_action.sum() < len(batch.rewards)
     return batch._replace(actions=codes[0], next_actions=codes[1])

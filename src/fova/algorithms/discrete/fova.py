@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fova.algorithms.base import Batch, Broadcast, Learner, Metrics, Model, Temperature, replace
-from fova.algorithms.fova import Extra, Fova, awr_loss, awr_weight, memory_loss, vcql_loss
+from fova.algorithms.fova import Extra, Fova, awr_loss, memory_loss, vcql_loss
 from fova.algorithms.vote import BEHAVIOUR, GLOBAL, LOCAL, Vote, VoteOrder, vote, voted
 from fova.networks import Categorical, CategoricalActor, DiscreteTwinCritic, polyak, taken
 from fova.spaces import Discrete
@@ -90,10 +90,9 @@ class DiscreteFova(Fova):
         q: Float[Array, "2 batch count"],
         mu: Float[Array, "3 batch count"],
         has_action: Float[Array, " batch"],
-    ) -> tuple[Vote, Float[Array, "2 3 batch"]]:
-        """eq. (vote_policy): the candidate with the largest expected Q wins. Returns every expected Q, too."""
-        values = expected_q(q, mu, self.vote_order)
-        return vote(values, self.ballot(has_action), self.vote_order), values
+    ) -> Vote:
+        """eq. (vote_policy): the candidate with the largest expected Q wins."""
+        return vote(expected_q(q, mu, self.vote_order), self.ballot(has_action), self.vote_order)
 
     # --- The critics ---
 
@@ -106,12 +105,12 @@ class DiscreteFova(Fova):
 
         # --- Target: the vote at s' under the target critics ---
         there = candidates(learner.actor(next_s), batch.next_actions, broadcast.actor(next_s))
-        next_vote, _ = self.hold_vote(learner.target_critic.every(next_s), there, batch.has_next_action)
-        y = self.target(batch, next_vote.value)
+        next_vote = self.hold_vote(learner.target_critic.every(next_s), there, batch.has_next_action)
+        y = self.target(batch, self.next_value(batch, next_vote))
 
         # --- What is pushed down: the winner of the vote at s ---
         here = candidates(learner.actor(s), a, broadcast.actor(s))
-        mu_v = voted(here, self.hold_vote(q, here, jnp.ones_like(y))[0].winner)
+        mu_v = voted(here, self.hold_vote(q, here, jnp.ones_like(y)).winner)
 
         def loss(critic: DiscreteTwinCritic) -> tuple[Float[Array, ""], tuple[Array, Array]]:
             q = critic.every(s)
@@ -142,14 +141,16 @@ class DiscreteFova(Fova):
         (_, lam, _), temperature = self.strengths, learner.extra.temperature
         here = candidates(learner.actor(s), batch.actions, broadcast.actor(s))
         judged = q if self.advantage_from == "current" else learner.target_critic.every(s)
-        w, winner = self.weight_and_winner(judged, here)
+        w, winner = self.weight_and_winner(judged, here, batch)
         imitated = here[BEHAVIOUR] if self.imitate == "data" else voted(here, winner[:1])[0]
 
         def loss(actor: CategoricalActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
             policy = actor(s)
             local, entropy = policy.probabilities(), policy.entropy()
             log_likelihood = jnp.sum(imitated * policy.log_probabilities(), axis=-1)
-            weight = self.weight_and_winner(judged, here.at[LOCAL].set(local))[0] if self.weight_gradient else w
+            weight = (
+                self.weight_and_winner(judged, here.at[LOCAL].set(local), batch)[0] if self.weight_gradient else w
+            )
             objective = awr_loss(log_likelihood, weight, jnp.sum(local * q.min(axis=0), axis=-1), lam)
             if temperature is not None:
                 objective -= temperature.value * entropy.mean()
@@ -161,14 +162,13 @@ class DiscreteFova(Fova):
         return actor, temperature, {"weight": w.mean(), "entropy": entropy.mean(), "actor_loss": objective}
 
     def weight_and_winner(
-        self, q: Float[Array, "2 batch count"], here: Float[Array, "3 batch count"]
+        self, q: Float[Array, "2 batch count"], here: Float[Array, "3 batch count"], batch: Batch
     ) -> tuple[Float[Array, " batch"], Int[Array, "2 batch"]]:
         """w(s), whose V(s) is the value of the vote at s, and the winners of that vote."""
-        held, values = self.hold_vote(q, here, jnp.ones(q.shape[1]))
+        values = self.with_data_returns(expected_q(q, here, self.vote_order), batch)
+        held = self.vote_here(values)
         q_weighed = values[:, GLOBAL if self.weigh == "global" else BEHAVIOUR].min(axis=0)
-        if not self.awr:
-            return jnp.ones_like(q_weighed), held.winner
-        return awr_weight(q_weighed, held.value, self.strengths[2], self.weight_cap), held.winner
+        return self.weight_of(q_weighed, held.value), held.winner
 
 
 def vote_shares(winner: Int[Array, "2 batch"]) -> Metrics:
