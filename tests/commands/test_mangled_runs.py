@@ -151,6 +151,17 @@ def test_a_run_with_a_damaged_file_is_not_shown(fova_command, tmp_path, command,
     refused(fova_command(command, "run", "-o", "out"), f"run/{name}")
 
 
+def test_what_a_kill_left_half_written_is_gone_after_resuming(fova_command, stopped):
+    left = [
+        stopped / ".policy.json.999999999.part",
+        stopped / "checkpoints/.round-000004.safetensors.999999999.part",
+    ]
+    for path in left:
+        path.write_bytes(b"half")
+    assert fova_command("train", "--resume", "stopped", "--quiet")[0] == 0
+    assert not any(path.exists() for path in left)
+
+
 # --- Constants of a federation over a network ---
 
 
