@@ -17,6 +17,7 @@ COMMANDS = (
     "demo",
     "train",
     "evaluate",
+    "judge",
     "compare",
     "report",
     "plot",
@@ -38,6 +39,7 @@ usage: fova COMMAND [options]        fova COMMAND --help explains a command
   fova demo                          train on built-in data, draw what happened (a few minutes)
   fova train ...                     train one policy across many clients
   fova evaluate RUN                  play the policies of a run
+  fova judge RUN ...                 how good a policy is, from logged episodes alone; no simulator needed
   fova compare ...                   several algorithms on the same data, in one table
   fova report RUN ... -o PAGE        one page about runs: words, curves, votes, tables; opens offline
   fova plot RUN ... -o FOLDER        pictures of runs for papers: PNG, SVG, PDF

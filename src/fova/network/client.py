@@ -29,6 +29,7 @@ from fova.network import messages
 from fova.network.intake import Refused, insist_on_name
 from fova.network.journal import Journal
 from fova.network.plan import Plan, client_work
+from fova.policy import from_actor
 from fova.run.checkpoint import discard_after, load_checkpoint, save_checkpoint
 from fova.settings import fill
 from fova.spaces import ActionSpace
@@ -125,6 +126,10 @@ class Client:
         # Save before sending, so that the state of every accepted reply is on disk.
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], learner)
         save_checkpoint(self.checkpoints, State(number + 1, (), stacked), self.plan.training_fingerprint())
+        own = self.plan.algorithm.local_policy(learner)
+        facts = {"client": self.config.name, "algorithm": self.plan.algorithm_name, "rounds": number + 1}
+        policy = from_actor(own, statistics.normaliser, self.plan.space, **facts)
+        policy.save(self.checkpoints / "policy.safetensors")
         self.journal.note(
             f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
         )

@@ -42,6 +42,7 @@ WITHOUT_EFFECT_ON_TRAINING = (
     "track",
     "privacy_epsilon",
     "data_sequence",  # by paths; the data itself is compared
+    "select",
 )
 # A client keeps at least one network with the two moments of Adam. Most algorithms keep more.
 COPIES = 3
@@ -90,6 +91,9 @@ class RunConfig:
     random expert medium. Observation statistics are those of the whole sequence."""
     hold_out: Annotated[float, Within(0, 0.5)] = 0.0
     """Share of every client's episodes that is kept aside and never trained on, for `fova judge`; 0.1 is usual."""
+    select: Literal["last", "judge"] = "last"
+    """Which round's policy is the result: the last, or the one that the judge estimates best on held-out episodes.
+    The judge is asked every evaluate_every rounds; needs --hold-out."""
     evaluate_every: Annotated[int, Within(0, MOST_ROUNDS)] = 10
     """Play the server's policy every so many rounds; 0 never. Needs a task."""
     episodes: Annotated[int, Within(1, MOST_EPISODES)] = 5
@@ -127,11 +131,23 @@ class RunConfig:
         if bool(self.action_low) != bool(self.action_high):
             raise FovaError("Give action_low and action_high together.")
         self._check_privacy()
+        self._check_selection()
         if len(self.data_sequence) > self.rounds:
             raise FovaError(
                 f"data_sequence names {len(self.data_sequence)} sources for {self.rounds} rounds; each needs at "
                 "least one round."
             )
+
+    def _check_selection(self) -> None:
+        if self.select == "last":
+            return
+        if not self.hold_out:
+            raise FovaError("select is judge, which needs episodes that never trained. Add --hold-out 0.1")
+        if not self.evaluate_every:
+            raise FovaError("select is judge, but evaluate_every is 0. Say how often to judge: --evaluate-every 10")
+        if self.mode == "local" or self.privacy != "off":
+            what = "mode is local, which has no server's policy" if self.mode == "local" else "the run is private"
+            raise FovaError(f"select is judge, but {what}. Leave --select out.")
 
     def _check_privacy(self) -> None:
         given = [name for name in ("clip", "noise", "epsilon") if getattr(self, f"privacy_{name}") is not None]

@@ -11,6 +11,9 @@ tracking.json        by which name a tracking service knows the run, with --trac
 tensorboard/         the same metrics as TensorBoard events
 checkpoints/         the newest two
 policy.safetensors, policy.json     the server's policy
+clients/             every client's own policy at the end, where the run has them
+best/                with --select judge: the policies of the three best rounds
+judge.json           the verdict of `fova judge`
 result.json          the final evaluation; its presence says that the run is complete
 stopped_early.json   the last round of a complete run that ended before its number of rounds; it can be resumed
 """
@@ -40,6 +43,7 @@ class RunDirectory:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy.safetensors"
+        self.client_policies = path / "clients"
 
     def insist_on_new(self) -> None:
         """Refuse a path that is taken, so that no run overwrites another.

@@ -15,6 +15,7 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions
 from fova.errors import FovaError, unknown
+from fova.evaluation.judging.judge import JudgeSettings, judge
 from fova.federation.clients import ClientSpec, Federation
 from fova.machine.interrupts import explained, stop_signal
 from fova.policy import Policy
@@ -26,10 +27,13 @@ from fova.run.directory import RunDirectory, free_name
 from fova.run.loop import Loop
 from fova.run.records import read_clients
 from fova.run.result import Result
+from fova.run.selection import FOLDER, Selection
 from fova.run.simulated import SimulatedEngine, describe
 from fova.run.tracking import insist_on_packages
 from fova.settings import fill
 from fova.tasks import registry
+
+SELECTION_ROUNDS = 15  # of the judge's fit while a run trains; `fova judge` takes more
 
 
 def train(
@@ -188,7 +192,12 @@ def policies_of(directory: str | Path, federation: Federation | None = None) -> 
 def _loop(config: Config, run: RunDirectory, federation: Federation, progress: Progress) -> Loop:
     progress.status("setting up the networks")
     engine = SimulatedEngine(config, federation)
-    return Loop(engine.config, run, engine, federation.task, progress, engine.privacy)
+    loop = Loop(engine.config, run, engine, federation.task, progress, engine.privacy)
+    if config.run.select == "judge":
+        settings = JudgeSettings(rounds=SELECTION_ROUNDS, seed=config.run.seed)
+        discount = config.algorithm.discount
+        loop.selection = Selection(run.path / FOLDER, lambda policy: judge(policy, federation, discount, settings))
+    return loop
 
 
 def _reopened(directory: str | Path, federation: Federation | None, progress: Progress) -> Loop:
