@@ -127,8 +127,14 @@ class Client:
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], learner)
         save_checkpoint(self.checkpoints, State(number + 1, (), stacked), self.plan.training_fingerprint())
         own = self.plan.algorithm.local_policy(learner)
-        facts = {"client": self.config.name, "algorithm": self.plan.algorithm_name, "rounds": number + 1}
-        policy = from_actor(own, statistics.normaliser, self.plan.space, **facts)
+        policy = from_actor(
+            own,
+            statistics.normaliser,
+            self.plan.space,
+            client=self.config.name,
+            algorithm=self.plan.algorithm_name,
+            rounds=number + 1,
+        )
         policy.save(self.checkpoints / "policy.safetensors")
         self.journal.note(
             f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
