@@ -8,6 +8,7 @@ import pytest
 import fova
 from algorithms.discrete.corridor import EVERY_PLACE, SPACE, walks
 from fova.errors import FovaError
+from fova.federation.action_spaces import bounded
 from fova.federation.clients import Federation
 from fova.run.training import resume
 from fova.spaces import Discrete
@@ -33,7 +34,7 @@ def test_a_federation_of_codes_has_a_discrete_space(corridor):
     with pytest.raises(FovaError, match=r"'bad'.*\n.*whole numbers from 0 to 1"):
         Federation.of({"bad": bad}, action=SPACE.action)
     with pytest.raises(FovaError, match="bounds are given, but actions are discrete"):
-        fova.federation.clients.bounded(SPACE.action, (0.0, 1.0))
+        bounded(SPACE.action, (0.0, 1.0))
 
 
 @pytest.mark.parametrize("algorithm", ["fova", "cql-fl", "fed-bc", "fed-iql"])

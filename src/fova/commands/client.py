@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fova.commands.flags import parse
 from fova.commands.flower import insist_on_files, insist_on_flower
@@ -46,6 +46,8 @@ class ClientOptions:
     """Lowest action, to check the data before the client connects to the server."""
     action_high: tuple[float, ...] = ()
     """Highest action, for the same check."""
+    actions: Literal["auto", "discrete", "continuous"] = "auto"
+    """Kind of the actions, for the same check: discrete (codes), continuous (quantities), or as the data shows."""
     insecure: bool = False
     """Connect without encryption and without checking the server's identity. For trials on one machine."""
     quiet: bool = False
@@ -64,7 +66,8 @@ def command(arguments: list[str]) -> None:
     progress = choose(options.quiet, True, Terminal())
     progress.status(f"reading {config.data}")
     bounds = (options.action_low, options.action_high) if options.action_low else None
-    ((_, data),) = config.load(bounds).clients.items()  # bad data is reported before the server is contacted
+    # Bad data is reported before the server is contacted.
+    ((_, data),) = config.load(bounds, actions=options.actions).clients.items()
     progress.note(f"{config.name}: {len(data):,} transitions; connecting to {address}")
     folder = None if options.insecure else options.certificates
     if folder is not None:

@@ -18,6 +18,7 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fova.data.action_kind import ActionKind
 from fova.errors import FovaError
 from fova.federation import rounds
 from fova.federation.clients import ClientSpec, Federation
@@ -56,11 +57,16 @@ class ClientConfig:
     def __post_init__(self) -> None:
         insist_on_name(self.name)
 
-    def load(self, bounds: tuple[Any, Any] | None = None, action: ActionSpace | None = None) -> Federation:
+    def load(
+        self,
+        bounds: tuple[Any, Any] | None = None,
+        action: ActionSpace | None = None,
+        actions: ActionKind = "auto",
+    ) -> Federation:
         """A federation that holds only this client's data. The data is checked."""
         task = registry.get(self.task) if self.task else None
         spec = ClientSpec(self.data, self.size, self.offset, self.name)
-        return Federation.build([spec], task, bounds=bounds, action=action)
+        return Federation.build([spec], task, bounds=bounds, action=action, actions=actions)
 
     @staticmethod
     def of(node_config: dict[str, Any]) -> "ClientConfig":
@@ -86,7 +92,7 @@ class Client:
 
         It must have the plan's dimensions and lie within its action bounds.
         """
-        own = self.config.load(action=self.plan.space.action)
+        own = self.config.load(action=self.plan.space.action, actions=self.plan.run.actions)
         if own.space != self.plan.space:
             raise Refused(
                 f"The data of client {self.config.name!r} has {own.space.words()}, but the server trains on "

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 
 from fova import algorithms
+from fova.data.action_kind import ActionKind
 from fova.data.memory import available
 from fova.data.tables.columns import Columns
 from fova.errors import FovaError, unknown
@@ -86,6 +87,11 @@ class RunConfig:
     """Lowest action, one number or one per column; by default the task's, or what the data declares, or -1."""
     action_high: Annotated[tuple[float, ...], Within()] = ()
     """Highest action, likewise."""
+    actions: ActionKind = "auto"
+    """Kind of the actions: discrete (codes 0, 1, 2, ...), continuous (quantities), or auto. With auto, integers are
+    codes and decimal numbers are quantities; what is not clear is refused."""
+    action_names: tuple[str, ...] = ()
+    """Names of the discrete actions, in the order of their codes; by default as the files declare, or the codes."""
     data_sequence: tuple[str, ...] = ()
     """Data that all clients go through in turn, each for an equal share of the rounds, in place of what they name:
     random expert medium. Observation statistics are those of the whole sequence."""

@@ -156,9 +156,26 @@ def build_federation(config: Config, progress: Progress | None = None) -> Federa
     if config.run.data_sequence:
         sequence = config.run.data_sequence
         return Federation.in_sequence(
-            config.clients, sequence, task, config.run.seed, bounds, *display, reader=reader
+            config.clients,
+            sequence,
+            task,
+            config.run.seed,
+            bounds,
+            *display,
+            reader=reader,
+            actions=config.run.actions,
+            action_names=config.run.action_names,
         )
-    return Federation.build(config.clients, task, config.run.seed, bounds, *display, reader=reader)
+    return Federation.build(
+        config.clients,
+        task,
+        config.run.seed,
+        bounds,
+        *display,
+        reader=reader,
+        actions=config.run.actions,
+        action_names=config.run.action_names,
+    )
 
 
 def trained_on(
@@ -250,7 +267,9 @@ def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation |
     bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
     named = {str(name): data for name, data in clients.items()}
     if all(isinstance(data, Transitions) for data in named.values()):
-        federation = Federation.of(named, task, bounds)
+        federation = Federation.of(
+            named, task, bounds, actions=config.run.actions, action_names=config.run.action_names
+        )
         return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
     if config.columns is None:
         raise FovaError(
