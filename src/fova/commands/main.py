@@ -36,7 +36,7 @@ HELP = f"""fova {__version__}: offline federated reinforcement learning when cli
 
 usage: fova COMMAND [options]        fova COMMAND --help explains a command
 
-  fova demo                          train on built-in data, draw what happened (a few minutes)
+  fova demo [insulin]                train on built-in data, draw what happened (a few minutes)
   fova train ...                     train one policy across many clients
   fova evaluate RUN                  play the policies of a run
   fova judge RUN ...                 how good a policy is, from logged episodes alone; no simulator needed
