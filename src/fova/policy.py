@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fova.errors import FovaError
-from fova.machine.files import write_atomically
+from fova.machine.files import insist_on_regular, write_atomically
 from fova.recipe import Recipe, is_records
 from fova.spaces import Box, Discrete, Space
 
@@ -327,7 +327,7 @@ def load_policy(path: str | Path) -> Policy:
     if not path.is_file():
         raise FovaError(f"There is no policy at {path}. Give a run directory or a policy's .safetensors file.")
     try:
-        description = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        description = json.loads(insist_on_regular(path.with_suffix(".json")).read_text(encoding="utf-8"))
         weights = parse_weights(path.read_bytes())
         policy = _read(description, weights)
     except (OSError, ValueError, RecursionError, FovaError) as error:

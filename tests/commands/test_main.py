@@ -149,7 +149,7 @@ def test_mistakes_end_with_one_clear_message(fova_command, tmp_path, arguments, 
         ("[[client]]\ndata = 3", "a text"),
         ("[client]\ndata = 'x'", "[[client]]"),
         ("[algorithm]\nalpha = 'x'", "a number"),
-        ("algorithm = 3", "must be a table"),
+        ("algorithm = 3", "must be tables"),
         ("task = 3", "task"),
     ],
 )

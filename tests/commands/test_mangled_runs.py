@@ -1,6 +1,7 @@
 """Run directories that were edited or damaged, through the command line: one message that names the file."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -94,6 +95,39 @@ def test_a_run_with_a_damaged_file_is_not_resumed(fova_command, stopped, name, c
     refused(fova_command("train", "--resume", "stopped", "--quiet"), f"stopped/{name}" if content else "stopped")
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl"])
+def test_a_run_whose_log_is_out_of_order_is_not_resumed(fova_command, stopped, name):
+    lines = (stopped / name).read_text().splitlines(keepends=True)
+    for odd in (lines + lines, lines[::-1]):
+        (stopped / name).write_text("".join(odd))
+        refused(fova_command("train", "--resume", "stopped", "--quiet"), f"stopped/{name} has rounds out of order")
+
+
+@pytest.mark.parametrize(("kept", "lacks"), [((), 1), ((0, 1, 2, 4), 3), ((0, 2, 3, 4), 1)])
+def test_a_run_whose_log_lacks_rounds_is_not_resumed(fova_command, stopped, kept, lacks):
+    lines = (stopped / "metrics.jsonl").read_text().splitlines(keepends=True)
+    assert len(lines) == 5  # and one before the first round
+    (stopped / "metrics.jsonl").write_text("".join(lines[number] for number in kept))
+    words = f"stopped/metrics.jsonl lacks round {lacks}, though the run has finished 4"
+    refused(fova_command("train", "--resume", "stopped", "--quiet"), words)
+
+
+@pytest.mark.parametrize(
+    "name", ["clients.json", "statistics.json", "metrics.jsonl", "checkpoints/round-000005.safetensors"]
+)
+def test_a_pipe_in_a_run_is_not_opened(fova_command, stopped, name):
+    (stopped / name).unlink(missing_ok=True)
+    os.mkfifo(stopped / name)
+    refused(fova_command("train", "--resume", "stopped", "--quiet"), f"stopped/{name}", "Not a regular file")
+
+
+def test_a_pipe_beside_a_policy_is_not_opened(fova_command, tmp_path):
+    run = make_run(tmp_path / "run")
+    (run / "policy.json").unlink()
+    os.mkfifo(run / "policy.json")
+    refused(fova_command("evaluate", "run", "--episodes", 1), "Not a regular file")
+
+
 @pytest.mark.parametrize("content", ["", "[]", NOT_UTF_8, None])
 @pytest.mark.parametrize("name", ["clients.json", "statistics.json"])
 def test_clients_own_policies_need_whole_files(fova_command, stopped, name, content):
@@ -115,6 +149,17 @@ def test_a_run_with_a_damaged_file_is_not_shown(fova_command, tmp_path, command,
     run = make_run(tmp_path / "run")
     spoil(run / name, content)
     refused(fova_command(command, "run", "-o", "out"), f"run/{name}")
+
+
+def test_what_a_kill_left_half_written_is_gone_after_resuming(fova_command, stopped):
+    left = [
+        stopped / ".policy.json.999999999.part",
+        stopped / "checkpoints/.round-000004.safetensors.999999999.part",
+    ]
+    for path in left:
+        path.write_bytes(b"half")
+    assert fova_command("train", "--resume", "stopped", "--quiet")[0] == 0
+    assert not any(path.exists() for path in left)
 
 
 # --- Constants of a federation over a network ---

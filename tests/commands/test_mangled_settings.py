@@ -55,6 +55,10 @@ def refused(fova_command, tmp_path):
         ("--size=1", "size is 1, but must be at least 2"),
         (f"--size={10**19}", "size is 10000000000000000000"),
         ("--task=", "task is empty"),
+        ("--name=", "--name is empty"),
+        ("--name=.", "--name is empty"),
+        ("--name=a\0b", "without control characters"),
+        ("--name=caf\udce9", "must be UTF-8 text"),
         ("--algorithm=", "There is no algorithm called ''"),
         ("--preset=", "There is no preset of fova called ''"),
     ],
@@ -128,10 +132,26 @@ def test_a_file_that_is_no_text(refused, tmp_path):
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
 def test_a_file_that_would_never_end_is_not_opened(refused, tmp_path, make):
     make(tmp_path / "c.toml")
-    refused("it is no regular file", "--config", "c.toml")
+    refused("Not a regular file", "--config", "c.toml")
 
 
 def test_a_file_saved_by_a_windows_editor_is_read(refused, tmp_path):
     """A byte order mark and lines that end in CR LF; the name of the task is then what is wrong."""
     (tmp_path / "c.toml").write_bytes(b'\xef\xbb\xbftask = "maze"\r\n' + CLIENT.replace("\n", "\r\n").encode())
     refused("There is no task called 'maze'", "--config", "c.toml")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("data", "make", "maze2d-umaze/expert", "--size", HUGE), "at most 1,000,000,000"),
+        (("data", "make", "maze2d-umaze/expert", "--size", "0"), "must be at least 1"),
+        (("compare", "--task", "maze2d-umaze", "--clients", "expert", "--seeds", HUGE), "at most 10,000"),
+        (("compare", "--task", "maze2d-umaze", "--clients", "expert", "--seeds", "0"), "must be at least 1"),
+    ],
+)
+def test_a_number_that_would_never_be_reached(fova_command, command, words):
+    code, _, err = fova_command(*command)
+    assert code == 2
+    assert words in err
+    assert len(err) < 300

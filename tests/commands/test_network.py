@@ -102,6 +102,17 @@ def test_a_client_hears_of_bad_data_at_once(fova_command, tmp_path, joined):
     assert not joined
 
 
+@pytest.mark.parametrize(
+    "address", ["here", "here:", ":8443", "here:0", "here:65536", "here:http", "https://here:1"]
+)
+def test_an_address_that_would_be_tried_for_ever_is_refused(fova_command, tmp_path, joined, address):
+    save_npz(tmp_path / "north.npz", make_transitions(0))
+    code, _, errors = fova_command("client", "--server", address, "--data", "north.npz", "--insecure")
+    assert code == 2
+    assert "must be HOST:PORT" in errors
+    assert not joined
+
+
 def test_prepare_only_makes_the_directory(fova_command, tmp_path, served):
     code, out, _ = fova_command("server", *WIDTH, "--insecure", "--prepare", "--name", "wards")
     assert code == 0

@@ -9,6 +9,7 @@ import pytest
 
 import fova
 from fova.commands.main import COMMANDS
+from patience import PATIENCE
 
 SOURCE = Path(fova.__file__).parents[1]
 HEAVY = (
@@ -71,6 +72,42 @@ def test_a_closed_pipe_ends_a_command_silently(command):
     )
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("redirect", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_descriptors_end_a_command_cleanly(redirect):
+    program = f'exec "$0" -m fova.commands.main evaluate --help {redirect}'
+    ended = subprocess.run(
+        ["sh", "-c", program, sys.executable], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ("--episodes" in ended.stdout) == (redirect == "2>&-")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"COLUMNS": "1"},  # the layout of the help would never end
+        {"COLUMNS": "20"},
+        {"COLUMNS": "0", "TERM": "dumb"},
+        {"COLUMNS": "many", "LC_ALL": "C", "PYTHONUTF8": "0"},
+        {"HOME": None, "XDG_CACHE_HOME": None, "TERM": None},
+        {"FOVA_CACHE": "/dev/null/cache", "HOME": "/dev/null"},
+        {"PYTHONIOENCODING": "ascii", "NPROC": "many", "TZ": "Nowhere/City"},
+    ],
+)
+def test_help_in_odd_surroundings(changes):
+    environ = {name: value for name, value in (environment() | changes).items() if value is not None}
+    for command in ("compare --help", "tasks"):
+        ended = subprocess.run(
+            [sys.executable, "-m", "fova.commands.main", *command.split()],
+            env=environ,
+            capture_output=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        assert (ended.returncode, ended.stderr) == (0, b"")
+        assert len(ended.stdout.splitlines()) > 10
 
 
 def test_a_broken_pipe_that_is_not_the_output_is_an_error(fova_command, monkeypatch):

@@ -1,5 +1,6 @@
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ from rich.console import Console
 
 from fova.data.heterogeneity import Standing
 from fova.data.inspect import FederationSummary, inspect, inspect_federation, meaning, render, render_federation
+from fova.data.npz import save_npz
 from fova.data.sources import Source, load
-from fova.data.transitions import Episode, from_episodes
+from fova.data.transitions import Episode, Transitions, from_episodes
 from tiny import make_transitions
 
 
@@ -208,3 +210,26 @@ def test_what_is_not_known_is_drawn_as_a_question_mark():
     render_federation(FederationSummary({"a": standing(1.0, None)}, "."), Console(file=stream, width=80))
     assert "1.00" in stream.getvalue()
     assert "?" in stream.getvalue()
+
+
+def test_discrete_actions_are_shown_with_names_and_shares(tmp_path):
+    data = from_episodes(episodes())
+    codes = np.float32([[0], [2], [2], [0], [2], [2], [0]])
+    data = Transitions(**(vars(data) | {"actions": codes, "next_actions": 0 * codes}))
+    save_npz(data, tmp_path / "doses.npz", action_names=("none", "low", "high"))
+    summary = inspect(load(tmp_path / "doses.npz"))
+    assert summary.action_shares == pytest.approx({"none": 3 / 7, "low": 0.0, "high": 4 / 7})
+    assert summary.action_coverage == pytest.approx([2 / 3])
+    assert not any(problem.startswith("actions:") for problem in summary.problems)
+    printed = drawn(summary)
+    assert "67% of 3 discrete actions occur" in printed
+    assert re.search(r"high +2 +57\.1%", printed)
+
+
+def test_whole_numbers_that_may_be_codes_are_a_problem(tmp_path):
+    data = from_episodes(episodes())
+    codes = np.float32([[0], [1], [1], [0], [1], [1], [0]])
+    save_npz(Transitions(**(vars(data) | {"actions": codes, "next_actions": 0 * codes})), tmp_path / "doses.npz")
+    summary = inspect(load(tmp_path / "doses.npz"))
+    assert summary.action_shares is None
+    assert any("--actions discrete" in problem for problem in summary.problems)

@@ -102,6 +102,13 @@ def test_a_column_with_the_name_of_an_output_is_refused():
             policy_model(table_policy(recipe=Recipe((Input(name), *RECIPE.inputs[1:]))))
 
 
+def test_the_command_names_the_columns(tmp_path, fova_command):
+    table_policy().save(tmp_path / "policy.safetensors")
+    code, out, err = fova_command("export", tmp_path)
+    assert (code, err) == (0, "")
+    assert "takes    hr, lactate, ward, mean, sex\n" in out
+
+
 # --- The service ---
 
 

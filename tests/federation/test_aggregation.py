@@ -68,6 +68,38 @@ def test_trimmed_mean_of_two_clients_cuts_nobody():
     np.testing.assert_allclose(trimmed_mean(two, everything)["w"], [1.5, 15.0])
 
 
+def trimmed(values, **options):
+    sent = Submission({"w": jnp.array(values, float)}, jnp.zeros(len(values)), {})
+    return float(trimmed_mean(sent, everything, **options)["w"])
+
+
+def test_a_fifth_is_cut_at_each_end_if_something_is_left():
+    squares = [0, 1, 4, 9, 16, 25, 36, 49, 64, 81]
+    assert trimmed(squares) == pytest.approx((4 + 9 + 16 + 25 + 36 + 49) / 6)  # 2 of 10 at each end
+    assert trimmed([0.0, 1.0, 100.0]) == 1.0
+    assert trimmed([0.0, 1.0, 2.0, 9.0], share=0.5) == 3.0, "two at each end would leave nobody, so all count"
+
+
+def test_the_number_of_krums_neighbours_by_hand():
+    """Six clients: 6 - 2 - 2 = 2 neighbours. By one the pair at 0 would win, by three the client at 11."""
+    crowd = [0.0, 0.1, 10.0, 10.5, 11.0, 12.0]  # 10.5: 0.25 + 0.25, and 2.25 more; 11: 0.25 + 1 + 1
+    sent = Submission({"w": jnp.array(crowd)}, jnp.zeros(6), {})
+    assert float(krum(sent, everything)["w"]) == 10.5
+    assert float(krum(sent, everything, attackers=0.1)["w"]) == 11.0
+    assert float(krum(sent, everything, attackers=0.4)["w"]) == 0.0
+
+
+def test_a_rejected_client_is_nobodys_neighbour_in_krum():
+    """One neighbour each. The lone client at 0 is where a rejected submission is put."""
+    values = jnp.array([0.0, 10.0, 10.5, 20.0, jnp.nan])
+    assert float(krum(Submission({"w": values}, LOG_WEIGHT, {}), everything)["w"]) == 10.0
+
+
+def test_aggregations_that_compare_clients_need_whole_rounds():
+    whole = {name for name, aggregation in AGGREGATIONS.items() if aggregation.whole_rounds}
+    assert whole == {"median", "trimmed-mean", "krum"}
+
+
 def test_krum_takes_a_submission_from_the_crowd():
     # squared distances between the first three: 101, 101, 404; to the fourth over 20,000
     # with four clients each looks at its one nearest neighbour: 101, 101, 101; the first of equals wins

@@ -8,7 +8,7 @@ from fova.federation.statistics import client_statistics, common_normaliser
 from fova.spaces import Space
 from fova.tasks import registry
 from fova.tasks.registry import Task
-from tiny import make_episode, make_transitions, save_npz
+from tiny import make_episode, make_transitions, npz_arrays, save_npz
 
 
 def numbered(quality, first, seed):
@@ -157,3 +157,24 @@ def test_a_mixture_that_does_not_add_up_is_refused(mixture):
 def test_a_mixture_has_no_single_offset():
     with pytest.raises(FovaError, match="has no single offset"):
         Federation.build([ClientSpec("expert:50+random:50", 400, 10)], registry.get("maze2d-umaze"))
+
+
+def test_an_even_share_of_a_file_is_there_for_every_client(tmp_path):
+    """Episodes of 12, 13, 14 and 15 rows. Were each of three clients to start an episode, the last had too few."""
+    data = make_transitions(0)
+    save_npz(tmp_path / "log.npz", data)
+    federation = Federation.build([ClientSpec(str(tmp_path / "log.npz"))] * 3)
+    assert [(spec.offset, spec.size) for spec in federation.specs] == [(0, 18), (18, 18), (36, 18)]
+    halves = Federation.build([ClientSpec(str(tmp_path / "log.npz"), size=20)] * 2)
+    assert [spec.offset for spec in halves.specs] == [0, 25], "there is room for an episode's start"
+
+
+def test_files_that_declare_different_bounds_are_refused(tmp_path):
+    data, files = make_transitions(0), []
+    for number, high in enumerate((1.0, 1.0, 2.0)):
+        files.append(ClientSpec(str(tmp_path / f"{number}.npz")))
+        np.savez(files[-1].data, **npz_arrays(data), action_low=[-1.0, -1.0], action_high=[1.0, high])
+    assert Federation.build(files[:2]).space.action.high == (1.0, 1.0)
+    with pytest.raises(FovaError, match=r"2.npz declares other bounds of the actions than .*0.npz.*--action-low"):
+        Federation.build(files)
+    assert Federation.build(files, bounds=(-1.0, 2.0)).space.action.high == (2.0, 2.0)

@@ -185,3 +185,28 @@ def test_the_smallest_settings_that_promise_something_are_taken():
 def test_what_a_round_logs():
     setting = privacy(participation=0.2)
     assert setting.spent(30) == {"epsilon_round": setting.epsilon(1), "epsilon": setting.epsilon(30), "delta": 1e-5}
+
+
+def test_noise_is_added_leaf_by_leaf():
+    key = jax.random.key(3)
+    tree = {"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)}
+    one, other = jax.random.split(key, 2)
+    noisy = with_noise(tree, 0.5, key)
+    np.testing.assert_allclose(noisy["a"], tree["a"] + 0.5 * jax.random.normal(one, (2,)), rtol=1e-6)
+    np.testing.assert_allclose(noisy["b"], 3.0 + 0.5 * jax.random.normal(other, ()), rtol=1e-6)
+
+
+def test_what_a_client_with_noise_sends_arrives_as_it_is():
+    """Clipping again would shorten the noise; the norm of what arrives is far above 1."""
+    sent = Submission({"w": jnp.array([3.0, 4.0])}, jnp.array(2.0), {"rows": jnp.array(7.0)})
+    arrived = Private(clip=1.0, deviation=2.0).decode(sent, {"w": jnp.zeros(2)})
+    assert arrived.parameters["w"].tolist() == [3.0, 4.0]
+    assert (float(arrived.log_weight), arrived.metrics) == (0.0, {})
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0.0, 0.0), (1.0, 0.25), (2.0, 0.5), (4.0, 1.0)])
+def test_a_server_moves_by_the_sum_over_the_expected_number(count, expected):
+    privacy = Privacy("server", clip=1e-9, noise=1.0, delta=1e-5, clients=8, participation=0.5)
+    mean = {"w": jnp.array([1.0 if count else jnp.nan])}
+    published = publish(privacy, {"w": jnp.zeros(1)}, mean, count, jax.random.key(0))
+    np.testing.assert_allclose(published["w"], [expected], atol=1e-6)

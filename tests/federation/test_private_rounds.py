@@ -10,6 +10,7 @@ from fova.algorithms import configure
 from fova.algorithms.base import Broadcast, Submission
 from fova.algorithms.bc import FedBc
 from fova.federation import rounds
+from fova.federation.aggregation import Aggregation
 from fova.federation.compression import COMPRESSIONS
 from fova.federation.engine import RoundSettings
 from fova.federation.privacy import Privacy
@@ -145,6 +146,36 @@ def test_two_groups_count_by_their_weights():
     np.testing.assert_allclose(log_total, np.log(4.0), rtol=1e-6)
     assert merged.log_weight.tolist() == [0.0]
     assert merged.metrics == {}
+
+
+class Combining:
+    """An algorithm as `rounds.combine` sees it."""
+
+    def __init__(self, mergeable):
+        self.mergeable = mergeable
+
+    def networks(self, parameters):
+        return parameters["w"]
+
+
+def test_what_is_combined_before_the_algorithm_sees_it():
+    sent = Submission({"w": np.array([[1.0], [5.0]], "f")}, np.log([1.0, 3.0]), {"rows": np.ones(2)})
+    plain, first = Aggregation(), Aggregation(combine=lambda sent, networks: {"w": networks(sent.parameters)[0]})
+    assert rounds.combine(Combining(True), plain, sent).parameters["w"].tolist() == [[4.0]]
+    assert rounds.combine(Combining(False), plain, sent) is sent
+    assert rounds.combine(Combining(False), first, sent).parameters["w"].tolist() == [[1.0]]
+
+
+def test_clients_on_their_own_are_judged_and_measured_each():
+    broken = dataclasses.replace(
+        make_transitions(1), observations=np.full_like(make_transitions(1).observations, np.nan)
+    )
+    state, (report,) = run({"a": make_transitions(0), "b": broken}, 1, together=False)
+    assert list(report.clients) == ["a"]
+    assert list(report.rejected) == ["b"]
+    start = Simulation(TINY, federation(1), SPACE, RoundSettings(local_steps=2)).start()
+    moved = distance(jax.tree.map(lambda leaf: leaf[0], state.server.broadcast), start.broadcast)
+    assert report.clients["a"]["update_norm"] == pytest.approx(moved, rel=1e-5)
 
 
 # --- Keys ---

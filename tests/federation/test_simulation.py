@@ -1,6 +1,7 @@
 import dataclasses
 import gc
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -261,6 +262,20 @@ def test_weights_by_size_hold_across_cohorts(unequal_clients, cohort):
     sizes = np.array([len(data) for data in unequal_clients.values()], np.float32)
     mean = jax.tree.map(lambda leaf: np.average(leaf, axis=0, weights=sizes), state.learners.actor.network)
     assert_close(state.broadcast.actor, mean, atol=1e-6)
+
+
+def test_a_cohort_of_everybody_is_enough_to_compare_clients(unequal_clients):
+    state, _ = run(unequal_clients, rounds=1, aggregation=AGGREGATIONS["median"], cohort=3)
+    median = jax.tree.map(lambda leaf: np.median(leaf, axis=0), state.learners.actor.network)
+    assert_close(state.broadcast.actor, median, atol=1e-6)
+
+
+def test_each_learner_is_told_its_own_change_of_the_unit(unequal_clients):
+    simulation = Simulation(TINY, unequal_clients, SPACE, RoundSettings(local_steps=1))
+    state = simulation.start()._replace(learners=np.array([10.0, 20.0, 30.0]))
+    simulation.algorithm = SimpleNamespace(data_changed=lambda learner, factor: learner * factor)
+    assert simulation.data_changed(state, {"client-1": 3.0}).learners.tolist() == [10.0, 60.0, 30.0]
+    assert simulation.data_changed(state).learners.tolist() == [10.0, 20.0, 30.0]
 
 
 def test_aggregations_that_need_everybody_refuse_cohorts(unequal_clients):

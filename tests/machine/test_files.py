@@ -122,3 +122,11 @@ files.write_atomically(Path(sys.argv[1]), b"content")
     assert is_scratch(left)
     assert remove_scratch(tmp_path) == [left]
     assert remove_scratch(tmp_path / "nowhere") == []
+
+
+def test_a_folder_is_no_file_to_write_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path(), Path("/"), tmp_path):
+        with pytest.raises(IsADirectoryError):
+            write_atomically(folder, b"")
+    assert list(tmp_path.iterdir()) == []

@@ -92,6 +92,19 @@ def test_names_that_could_not_be_folders_are_refused(tmp_path, name):
         make(tmp_path, ["here"], [name])
 
 
+@pytest.mark.parametrize("host", ["", "two words", "line\n", "*", "a.*.org", "x" * 254, "https://fl.example.org"])
+def test_hosts_that_no_client_could_call_are_refused(tmp_path, host):
+    with pytest.raises(FovaError, match="is no name or address of a server"):
+        make(tmp_path, [host], ["north"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("days", [0, -1, 36_501, 10**30])
+def test_a_certificate_is_valid_for_a_day_to_a_century(tmp_path, days):
+    with pytest.raises(FovaError, match=r"at least 1 and at most 36,500"):
+        make(tmp_path, ["here"], ["north"], days)
+
+
 def test_the_command_teaches(fova_command, tmp_path):
     code, _, errors = fova_command("certificates", "make", "--clients", "north")
     assert code == 2

@@ -163,6 +163,12 @@ def test_a_unit_of_reward_must_be_above_0(unit):
         messages.read_round_question(content, plan(), BROADCAST)
 
 
+def test_a_unit_of_reward_may_be_small():
+    content = question()
+    content["frame"] = arrays(mean=np.zeros(3, "f"), std=np.ones(3, "f"), reward_unit=0.25)
+    assert messages.read_round_question(content, plan(), BROADCAST)[-1].reward_unit == 0.25
+
+
 def test_a_normaliser_of_other_columns_is_refused():
     content = question()
     content["frame"] = arrays(mean=np.zeros(3, "f"), std=np.ones(2, "f"), reward_unit=1.0)

@@ -296,7 +296,9 @@ def test_the_value_of_the_action_taken():
 def test_a_discrete_critic_gives_the_q_of_every_action():
     critic = make_critic(jax.random.key(0), DOSES, (8, 8))
     assert isinstance(critic, DiscreteTwinCritic)
-    q = critic(jnp.ones((5, 3)))
-    assert q.shape == (2, 5, 3)
+    q = critic.every(jnp.ones((2, 3)))
+    assert q.shape == (2, 2, 3)
     assert not np.allclose(q[0], q[1])
+    codes = jnp.array([[2.0], [0.0]])
+    np.testing.assert_array_equal(critic(jnp.ones((2, 3)), codes), [[one[0, 2], one[1, 0]] for one in q])
     assert isinstance(make_critic(jax.random.key(0), SPACE, (8,)), TwinCritic)

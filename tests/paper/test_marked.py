@@ -60,3 +60,10 @@ def test_marked_curves_become_a_picture_with_a_line_for_every_variant(tmp_path):
     before = picture.read_bytes()
     main(tmp_path)
     assert picture.read_bytes() == before
+
+
+def test_no_page_denies_the_results_that_the_readme_shows():
+    pages = sorted((ROOT / "docs" / "algorithms").glob("*.md"))
+    assert len(pages) > 5
+    for page in pages:
+        assert "no table" not in page.read_text(encoding="utf-8").lower(), page.name

@@ -57,5 +57,6 @@ def test_the_figures_of_a_task_are_columns():
     }
     text = drawn(rollouts_table(measured))
     assert "time in range" in text
+    assert "normalised score" not in text  # nobody has one
     assert "0.500" in rows_of(text)["a"]
     assert "0.250" in rows_of(text)["b"]

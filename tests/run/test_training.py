@@ -50,7 +50,7 @@ def test_a_run_leaves_what_it_promises(finished):
     names = {path.name for path in finished.directory.iterdir()}
     assert names == {
         "config.toml", "clients.json", "statistics.json", "metrics.jsonl", "timing.jsonl", "tensorboard",
-        "checkpoints", "policy.safetensors", "policy.json", "result.json", ".lock",
+        "checkpoints", "clients", "policy.safetensors", "policy.json", "result.json", ".lock",
     }  # fmt: skip
     metrics = RunDirectory.open(finished.directory).metrics()
     assert [entry["round"] for entry in metrics] == list(range(7))

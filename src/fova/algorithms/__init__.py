@@ -11,6 +11,7 @@ import inspect
 import pkgutil
 import sys
 import traceback
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from typing import Any
 
 from fova.errors import FovaError, unknown
 from fova.settings import fill
+from fova.spaces import ActionSpace, Box, Discrete, Space
 
 
 @cache
@@ -54,6 +56,37 @@ def get(name: str) -> type:
 def configure(name: str, /, preset: str | None = None, **overrides: Any) -> Any:
     """An algorithm with the values of a preset (by default the first) and the overrides."""
     return fill(get(name), {**preset_values(name, preset), **overrides}, f"of {name}")
+
+
+def for_space(algorithm: Any, space: Space) -> Any:
+    """The algorithm as it serves this space: itself, or its counterpart for discrete actions of the same settings.
+
+    An algorithm that cannot act in the space is refused.
+    """
+    from fova.algorithms.discrete import COUNTERPARTS
+
+    if isinstance(space.action, algorithm.action_spaces):
+        return algorithm
+    counterpart = COUNTERPARTS.get(type(algorithm)) if isinstance(space.action, Discrete) else None
+    if counterpart is None:
+        raise FovaError(_not_served(algorithm, space.action))
+    return counterpart(**{field.name: getattr(algorithm, field.name) for field in fields(algorithm)})
+
+
+def _not_served(algorithm: Any, action: ActionSpace) -> str:
+    from fova.algorithms.discrete import COUNTERPARTS
+
+    others = [
+        name
+        for name, kind in sorted(by_name().items())
+        if isinstance(action, kind.action_spaces) or (isinstance(action, Discrete) and kind in COUNTERPARTS)  # type: ignore[attr-defined]
+    ]
+    kinds = {Box: "continuous", Discrete: "discrete"}
+    served = " or ".join(kinds.get(kind, kind.__name__) for kind in algorithm.action_spaces)
+    return (
+        f"{getattr(algorithm, 'name', type(algorithm).__name__)} serves {served} actions only, but these are "
+        f"{kinds[type(action)]}; choose one of {', '.join(others)}."
+    )
 
 
 def preset_values(name: str, preset: str | None = None) -> dict[str, Any]:

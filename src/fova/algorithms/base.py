@@ -36,7 +36,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy.typing import NDArray
 
 from fova.errors import FovaError
-from fova.networks import ActorKind, GaussianForm, Initialisation, TwinCritic, distance, make_actor
+from fova.networks import ActorKind, Critic, GaussianForm, Initialisation, distance, make_actor, make_critic
 from fova.settings import Within, check_ranges
 from fova.spaces import Box, Space
 
@@ -118,7 +118,7 @@ class Broadcast(eqx.Module):
     """What the server of an actor-critic algorithm sends. It does not change during a round."""
 
     actor: Any  # one of networks.Actor
-    critic: TwinCritic | None  # None if the algorithm has no critics
+    critic: Critic | None  # None if the algorithm has no critics
     extra: Any = None  # what one algorithm sends beyond the skeleton
 
 
@@ -142,7 +142,7 @@ class Learner(eqx.Module):
 
     actor: "Model"
     critic: Any  # Model, or None if the algorithm has no critics
-    target_critic: Any  # TwinCritic, or None
+    target_critic: Any  # the network of target critics, or None
     extra: Any = None  # what one algorithm carries beyond the skeleton
 
 
@@ -297,8 +297,8 @@ class ActorCritic:
     hidden: Annotated[tuple[int, ...], Within(1, 65_536)] = (256, 256, 256)
     """Widths of the hidden layers of actor and critics."""
     actor: ActorKind = "clipped"
-    """Distribution of the actions: clipped (Gaussian around a tanh mean, clipped to the bounds), squashed (tanh of
-    a Gaussian) or deterministic."""
+    """Distribution of continuous actions: clipped (Gaussian around a tanh mean, clipped to the bounds), squashed
+    (tanh of a Gaussian) or deterministic. Discrete actions always have a categorical distribution."""
     actor_layer_norm: bool = False
     """LayerNorm after each hidden layer of the actor."""
     critic_layer_norm: bool = True
@@ -338,7 +338,7 @@ class ActorCritic:
         actor_key, critic_key = jax.random.split(key)
         layers = self.hidden, self.actor_layer_norm, self.initialisation
         actor = make_actor(actor_key, space, self.actor, *layers, self.gaussian)
-        critic = TwinCritic(critic_key, space, self.hidden, self.critic_layer_norm, self.initialisation)
+        critic = make_critic(critic_key, space, self.hidden, self.critic_layer_norm, self.initialisation)
         return Learner(
             actor=Model.start(actor, self.actor_lr),
             critic=Model.start(critic, self.critic_lr),

@@ -1,4 +1,7 @@
-"""Fed-BC: behaviour cloning at every client, plain averaging at the server. No critic, no reward."""
+"""Fed-BC: behaviour cloning at every client, plain averaging at the server. No critic, no reward.
+
+The same loss serves continuous and discrete actions: minus the log-likelihood of the data's action.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, replace
 from fova.networks import Actor, Point
-from fova.spaces import Space
+from fova.spaces import Box, Discrete, Space
 
 
 def cloning_loss(policy: object, action: Float[Array, "batch action"]) -> Float[Array, ""]:
@@ -23,6 +26,7 @@ class FedBc(ActorCritic):
     """Fed-BC: behaviour cloning at every client, plain averaging at the server."""
 
     name: ClassVar[str] = "fed-bc"
+    action_spaces: ClassVar[tuple[type, ...]] = (Box, Discrete)
 
     actor_lr: float = 3e-4
     """Adam's learning rate for the actor."""

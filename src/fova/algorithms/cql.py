@@ -65,7 +65,7 @@ class CqlFl(ActorCritic):
     name: ClassVar[str] = "cql-fl"
 
     actor: Literal["clipped", "squashed"] = "squashed"
-    """Distribution of the actions: squashed (tanh of a Gaussian) or clipped."""
+    """Distribution of continuous actions: squashed (tanh of a Gaussian) or clipped."""
     critic_layer_norm: bool = False
     """LayerNorm after each hidden layer of the critics."""
     alpha: Annotated[float, Within(0)] = 5.0

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fova.algorithms.base import Batch, Broadcast, Data, Learner, Submission, replace
 from fova.algorithms.td3bc import FedTd3Bc, cloning_loss, q_term, smoothed_action
-from fova.networks import DeterministicActor, TwinCritic
+from fova.networks import Critic, DeterministicActor
 from fova.settings import Within
 
 
@@ -28,7 +28,7 @@ class Extra(eqx.Module):
     decay: Float[Array, ""]  # factor on the local objective
 
 
-def pair_value(actor: DeterministicActor, critic: TwinCritic, data: Data) -> Float[Array, ""]:
+def pair_value(actor: DeterministicActor, critic: Critic, data: Data) -> Float[Array, ""]:
     """J: the mean of Q_1(s, pi(s)) over all of a client's states."""
     return data.mean(lambda batch: critic(batch.observations, actor(batch.observations).mode())[0])
 

@@ -27,7 +27,17 @@ from fova.algorithms.vote import (
     vote,
     voted,
 )
-from fova.networks import Clipped, Forward, GaussianActor, GaussianForm, Scored, Squashed, TwinCritic, polyak
+from fova.networks import (
+    Clipped,
+    Critic,
+    Forward,
+    GaussianActor,
+    GaussianForm,
+    Scored,
+    Squashed,
+    TwinCritic,
+    polyak,
+)
 from fova.settings import Within
 from fova.spaces import Space
 
@@ -48,7 +58,7 @@ LEAST_SPREAD, LARGEST_RELATIVE_WEIGHT = 1e-3, 20.0
 class Memory(eqx.Module):
     """The critics as they were when the data last changed (continual variant)."""
 
-    critic: TwinCritic
+    critic: Critic
     rescale: Float[Array, ""]  # the unit of reward in which they learned / the present one
     valid: Float[Array, ""]  # 0 until the data has changed once, then 1
 
@@ -163,8 +173,8 @@ class Fova(ActorCritic):
     }
 
     actor: Literal["clipped", "squashed"] = "clipped"
-    """Distribution of the actions: clipped (Gaussian around a tanh mean, clipped to the bounds) or squashed (tanh
-    of a Gaussian, as in the authors' program)."""
+    """Distribution of continuous actions: clipped (Gaussian around a tanh mean, clipped to the bounds) or squashed
+    (tanh of a Gaussian, as in the authors' program). Discrete actions have a categorical distribution."""
     alpha: Annotated[float | Auto, Within(0)] = 5.0
     """Weight of the conservative term (eq. vcql), in the unit in which critics learn: the federation's unit of
     reward if alpha, lambda or beta is auto, else that of the raw rewards. auto is 0.5."""
@@ -178,14 +188,15 @@ class Fova(ActorCritic):
     """Which Q the critics push down: that of the voted action, or a soft maximum over the votes at s and s' and a
     uniform action."""
     soft_vote: Literal["q", "q_minus_log_pi"] = "q"
-    """What wins the two votes of the soft maximum: Q (at s by the critics, at s' by the target critics), or
-    Q(s, a) - log pi(a) by the critics, also for candidates drawn at s'."""
+    """What wins the two votes of the soft maximum over sampled actions: Q (at s by the critics, at s' by the target
+    critics), or Q(s, a) - log pi(a) by the critics, also for candidates drawn at s'."""
     soft_temperature: Annotated[float, Within(0, above=True)] = 1.0
     """Temperature of the soft maximum."""
     td_scale: Annotated[float, Within(0, above=True)] = 0.5
     """Factor of the squared TD error: 0.5 in the paper, 1 in the authors' program."""
     entropy: Literal["none", "auto"] = "none"
-    """Entropy bonus of the actor: none, or SAC's with automatic temperature and target -dim(A)."""
+    """Entropy bonus of the actor: none, or SAC's with automatic temperature and target -dim(A) (discrete actions:
+    0.98 log of their number)."""
     temperature_lr: Annotated[float, Within(0)] = 1e-4
     """Adam's learning rate for the entropy temperature."""
     density_offset: Annotated[float, Within(0, 1)] = 0.0

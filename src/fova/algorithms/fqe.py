@@ -32,7 +32,6 @@ from fova.algorithms.base import (
     RewardUnit,
     Server,
     Submission,
-    minibatches,
     replace,
     weighted_mean,
 )
@@ -160,14 +159,14 @@ class Fqe(ActorCritic):
     ) -> tuple[Learner, Metrics]:
         # --- The target: the frozen policy acts from s' on ---
         actions = broadcast.actor(batch.next_observations).mode()
-        parts = [*minibatches(batch, self.critics)]
-        s, a, r, next_s, _, terminal, _ = (jnp.stack(field) for field in zip(*parts))
-        next_value = learner.target_critic.each(next_s, actions.reshape(self.critics, -1, actions.shape[-1]))
-        y = target(r, terminal, next_value, self.discount)
+        each = Batch(*(field.reshape(self.critics, -1, *field.shape[1:]) for field in batch))
+        next_actions = actions.reshape(self.critics, -1, actions.shape[-1])
+        next_value = learner.target_critic.each(each.next_observations, next_actions)
+        y = target(each.rewards, each.terminals, next_value, self.discount)
 
         # --- One step of every critic towards it ---
         def loss(critics: Critics) -> tuple[Float[Array, ""], Float[Array, "critics batch"]]:
-            value = critics.each(s, a)
+            value = critics.each(each.observations, each.actions)
             return loss_of(value - y, self.huber).mean(axis=1).sum(), value
 
         critic, objective, value = learner.critic.descend(loss, has_aux=True)

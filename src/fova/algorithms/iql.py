@@ -2,7 +2,7 @@
 
 Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning". A state value estimates an upper
 expectile of Q over the data's actions, so that no action outside the data is scored. The policy is fitted by
-advantage-weighted regression.
+advantage-weighted regression. Only the data's actions enter the losses, so the same code serves discrete actions.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, Model, replace
-from fova.networks import MLP, GaussianActor, TwinCritic, polyak
+from fova.networks import MLP, CategoricalActor, Critic, GaussianActor, polyak
 from fova.settings import Within
-from fova.spaces import Space
+from fova.spaces import Box, Discrete, Space
 
 MAX_WEIGHT = 100.0
 
@@ -48,9 +48,10 @@ class FedIql(ActorCritic):
     """Fed-IQL: implicit Q-learning at every client, plain averaging at the server."""
 
     name: ClassVar[str] = "fed-iql"
+    action_spaces: ClassVar[tuple[type, ...]] = (Box, Discrete)
 
     actor: Literal["clipped", "squashed"] = "clipped"
-    """Distribution of the actions: clipped (as in IQL) or squashed."""
+    """Distribution of continuous actions: clipped (as in IQL) or squashed."""
     actor_lr: float = 3e-4
     """Adam's learning rate for the actor."""
     hidden: tuple[int, ...] = (256, 256)
@@ -105,7 +106,7 @@ class FedIql(ActorCritic):
     ) -> tuple[Model, Metrics]:
         """One step of advantage-weighted regression."""
 
-        def loss(actor: GaussianActor) -> Float[Array, ""]:
+        def loss(actor: GaussianActor | CategoricalActor) -> Float[Array, ""]:
             return awr_loss(actor(batch.observations).log_prob(batch.actions), advantage, self.beta)
 
         actor, objective, _ = learner.actor.descend(loss)
@@ -116,7 +117,7 @@ class FedIql(ActorCritic):
         next_v = learner.extra.value(batch.next_observations)[:, 0]
         y = self.target(batch, next_v)
 
-        def loss(critic: TwinCritic) -> tuple[Float[Array, ""], Float[Array, "2 batch"]]:
+        def loss(critic: Critic) -> tuple[Float[Array, ""], Float[Array, "2 batch"]]:
             q = critic(batch.observations, batch.actions)
             return jnp.square(q - y).mean(axis=1).sum(), q
 

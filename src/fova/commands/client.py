@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fova.commands.flags import parse
 from fova.commands.flower import insist_on_files, insist_on_flower
@@ -46,6 +46,8 @@ class ClientOptions:
     """Lowest action, to check the data before the client connects to the server."""
     action_high: tuple[float, ...] = ()
     """Highest action, for the same check."""
+    actions: Literal["auto", "discrete", "continuous"] = "auto"
+    """Kind of the actions, for the same check: discrete (codes), continuous (quantities), or as the data shows."""
     insist_privacy: str | None = None
     """The least privacy that this client accepts, as clip=1,noise=2,epsilon=8: it refuses plans that clip higher or
     add less noise, and stops answering for good when epsilon is spent. Its account is kept in the state folder."""
@@ -62,12 +64,13 @@ def command(arguments: list[str]) -> None:
     from fova.run.config import ConfigFile, read_toml
 
     file = read_toml(options.config) if options.config else ConfigFile()
-    address = options.server or _address_in(file)
+    address = _checked(options.server or _address_in(file))
     config = _client_config(options, file)
     progress = choose(options.quiet, True, Terminal())
     progress.status(f"reading {config.data}")
     bounds = (options.action_low, options.action_high) if options.action_low else None
-    ((_, data),) = config.load(bounds).clients.items()  # bad data is reported before the server is contacted
+    # Bad data is reported before the server is contacted.
+    ((_, data),) = config.load(bounds, actions=options.actions).clients.items()
     progress.note(f"{config.name}: {len(data):,} transitions; connecting to {address}")
     folder = None if options.insecure else options.certificates
     if folder is not None:
@@ -83,6 +86,16 @@ def _address_in(file: "ConfigFile") -> str:
     if "host" not in file.server:
         raise FovaError("Give the server's address, for instance: --server fl.example.org:8443")
     return f"{file.server['host']}:{file.server.get('port', 8443)}"
+
+
+def _checked(address: str) -> str:
+    """The address, if it is HOST:PORT. Flower would try any other one for ever."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65_535):
+        raise FovaError(
+            f"The server's address is {address[:80]!r}, but must be HOST:PORT. For example: fl.example.org:8443"
+        )
+    return address
 
 
 def _client_config(options: ClientOptions, file: "ConfigFile") -> "ClientConfig":

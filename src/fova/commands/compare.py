@@ -7,7 +7,9 @@ from typing import Any, Literal
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
+from fova.settings import shown
 
+MOST_SEEDS = 10_000
 RUN_FIELDS = ("rounds", "local_steps", "evaluate_every", "final_episodes")
 ALGORITHM_FIELDS = ("hidden", "batch_size", "actor_lr", "critic_lr", "critic_layer_norm")
 
@@ -61,10 +63,11 @@ class CompareOptions:
 
 def command(arguments: list[str]) -> None:
     options = parse(CompareOptions, "fova compare", arguments)
-    if options.seeds < 1:
-        raise FovaError(f"seeds is {options.seeds}, but must be at least 1.")
+    if not 1 <= options.seeds <= MOST_SEEDS:
+        raise FovaError(f"seeds is {shown(options.seeds)}, but must be at least 1 and at most {MOST_SEEDS:,}.")
     from fova.experiments.comparison import comparison
     from fova.experiments.execution import run_entry
+    from fova.run.directory import named
 
     entry, scale = comparison(
         options.task,
@@ -76,8 +79,8 @@ def command(arguments: list[str]) -> None:
         run={name: getattr(options, name) for name in RUN_FIELDS},
         settings=_settings(options),
     )
-    name = options.name or "-".join(("compare", options.task, *(Path(data).stem for data in options.clients)))
-    directory = Path("runs") / name
+    default = "-".join(("compare", options.task, *(Path(data).stem for data in options.clients)))
+    directory = named(default if options.name is None else options.name)
     terminal = Terminal()
     results = run_entry(entry, scale, directory, options.jobs, options.plain, options.dry_run, terminal)
     if results is None:

@@ -40,6 +40,7 @@ def command(arguments: list[str]) -> None:
     difference = export_onnx(policy, path, options.on_invalid)
     terminal = Terminal()
     terminal.write_line(f"{options.format}     {path}")
-    terminal.write_line(f"takes    {policy.space.words()}")
+    records = policy.inputs.inputs if policy.inputs is not None else ()
+    terminal.write_line(f"takes    {', '.join(each.name for each in records) or policy.space.words()}")
     unit = "probability" if policy.kind == "categorical" else "an action's range"
     terminal.write_line(f"checked  on 64 observations, at most {difference:.0e} of {unit} from the policy")

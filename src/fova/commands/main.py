@@ -6,7 +6,7 @@ An error that the user can correct prints one message and ends with exit code 2.
 import importlib
 import sys
 
-from fova.commands.terminal import Terminal, discard_output, output_is_closed
+from fova.commands.terminal import Terminal, discard_output, output_is_closed, prepare_output
 from fova.errors import FovaError, unknown
 from fova.machine.interrupts import Interrupted, leave
 from fova.version import __version__
@@ -17,6 +17,7 @@ COMMANDS = (
     "demo",
     "train",
     "evaluate",
+    "judge",
     "compare",
     "report",
     "plot",
@@ -35,9 +36,10 @@ HELP = f"""fova {__version__}: offline federated reinforcement learning when cli
 
 usage: fova COMMAND [options]        fova COMMAND --help explains a command
 
-  fova demo                          train on built-in data, draw what happened (a few minutes)
+  fova demo [insulin]                train on built-in data, draw what happened (a few minutes)
   fova train ...                     train one policy across many clients
   fova evaluate RUN                  play the policies of a run
+  fova judge RUN ...                 how good a policy is, from logged episodes alone; no simulator needed
   fova compare ...                   several algorithms on the same data, in one table
   fova report RUN ... -o PAGE        one page about runs: words, curves, votes, tables; opens offline
   fova plot RUN ... -o FOLDER        pictures of runs for papers: PNG, SVG, PDF
@@ -73,6 +75,7 @@ by example
 
 def main() -> None:
     """Run the command of `sys.argv`."""
+    prepare_output()
     code = _exit_code(sys.argv[1:])
     try:
         print(end="", flush=True)  # flush now, while an error can still be reported

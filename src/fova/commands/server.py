@@ -56,7 +56,7 @@ def command(arguments: list[str]) -> None:
 
     config, options = parse_run(arguments, ServerOptions, "fova server", {"server": ServerConfig})
     from fova.network.deployment import Address, serve
-    from fova.run.directory import RunDirectory, free_name
+    from fova.run.directory import RunDirectory, free_name, named
 
     if options.resume:
         run = RunDirectory.open(options.resume)
@@ -64,7 +64,7 @@ def command(arguments: list[str]) -> None:
     else:
         network = options.server
         stem = f"server-{Path(config.algorithm_name).stem}-{config.task or 'data'}"
-        path = Path("runs") / options.name if options.name else free_name(stem, Path("runs"))
+        path = free_name(stem, Path("runs")) if options.name is None else named(options.name)
         _check_certificates(network, options.insecure)
         run = create_run(path, config, network)
     if options.prepare:

@@ -5,10 +5,13 @@ Text is printed unchanged: square brackets in names and paths are not markup.
 
 import os
 import select
+import shutil
 import sys
 
 from rich.console import Console
 from rich.text import Text
+
+NARROWEST = 20  # columns
 
 
 class Terminal(Console):
@@ -29,6 +32,17 @@ class Terminal(Console):
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError  # `fova.commands.main` handles this; Rich would exit with code 1
+
+
+def prepare_output() -> None:
+    """Make output possible where it was closed (`fova tasks >&-`) or the terminal has hardly a column."""
+    if sys.stdout is None:  # Python's value for a closed descriptor
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (for as long as the program runs)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    columns = shutil.get_terminal_size().columns
+    if "COLUMNS" in os.environ or columns < NARROWEST:  # help never ends in one column, and tables are lost in none
+        os.environ["COLUMNS"] = str(max(columns, NARROWEST))
 
 
 def output_is_closed() -> bool:

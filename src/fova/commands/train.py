@@ -35,8 +35,8 @@ class TrainOptions:
     """What to do with missing values of a column: refuse (the default), carry (forward within the episode), mean
     (of the federation, with an indicator), carry-mean, or unknown (of a category). As in hr=carry lab_*=mean."""
     config: Path | None = None
-    """A TOML file with task, [[client]] tables and, if wanted, [columns], [run] and [algorithm]. Flags override "
-    "it."""
+    """A TOML file with task, [[client]] tables and, if wanted, [columns], [run] and [algorithm]. Flags override
+    it."""
     algorithm: str = "fova"
     """The algorithm: a name, or the path of a .py file that defines one."""
     preset: str | None = None
@@ -74,10 +74,12 @@ def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:
 def _started(config: "Config", options: TrainOptions, terminal: Terminal) -> "Result":
     from fova.progress import choose
     from fova.run import training
+    from fova.run.directory import named
 
+    directory = None if options.name is None else named(options.name)
     progress = choose(options.quiet, options.plain, terminal)
     try:
-        return training.start(config, Path("runs") / options.name if options.name else None, progress)
+        return training.start(config, directory, progress)
     finally:
         progress.finish()  # restores the terminal's cursor
 

@@ -111,6 +111,15 @@ def whole_numbers(values: Any, file: str | Path, field: str) -> NDArray[np.int64
     return whole
 
 
+def texts(values: Any, file: str | Path, field: str) -> tuple[str, ...]:
+    """Names, one after the other, as texts."""
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "US":
+        raise fault(file, field, f"holds {array.dtype} of shape {array.shape}, but a list of names is needed.")
+    with decoding(file, field, "Store the names as text."):
+        return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in array.tolist())
+
+
 def labels(values: Any, file: str | Path, field: str) -> NDArray[np.int64]:
     """Names or numbers as integers, [rows]: 0, 1, 2, ... in the order of their first appearance."""
     array = np.asarray(values)

@@ -16,11 +16,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
+from fova.data.action_kind import discrete_actions
 from fova.data.doubts import doubts
 from fova.data.fields import counted
 from fova.data.heterogeneity import Standing, standings
 from fova.data.sources import Source
 from fova.data.transitions import Transitions
+from fova.errors import FovaError
+from fova.spaces import Discrete
 
 BINS = 10  # of a histogram
 RANGE_CELLS = 20  # cells of an action column's range, to measure how much of it is used
@@ -75,7 +78,8 @@ class Summary:
     action_low: list[float] | None  # as declared in the file
     action_high: list[float] | None
     observation_directions: float  # number of directions along which the observations vary (1 .. columns)
-    action_coverage: list[float]  # per column: share of its range that the actions use
+    action_coverage: list[float]  # per column: share of its range, or of the discrete actions, that is used
+    action_shares: dict[str, float] | None  # of discrete actions: the share of the steps that took each
     notes: list[str]
     problems: list[str]
 
@@ -91,6 +95,8 @@ def inspect(source: Source) -> Summary:
     counts, edges = np.histogram(returns, bins=1 if alike else BINS)
     ended = int(data.terminals.sum())
     low, high = _range(source)
+    choices, unclear = _kind_of_actions(source)
+    shares = _shares(data.actions, choices) if choices else None
     return Summary(
         name=source.name,
         format=source.format,
@@ -109,9 +115,10 @@ def inspect(source: Source) -> Summary:
         action_low=None if source.action_low is None else [float(bound) for bound in source.action_low],
         action_high=None if source.action_high is None else [float(bound) for bound in source.action_high],
         observation_directions=_directions(data.observations),
-        action_coverage=_coverage(data.actions, low, high),
+        action_coverage=_coverage(data.actions, low, high) if shares is None else [_share_of_used(shares)],
+        action_shares=shares,
         notes=list(source.notes),
-        problems=list(_problems(source)),
+        problems=[*_problems(source, choices), *unclear],
     )
 
 
@@ -167,10 +174,29 @@ def _coverage(actions: NDArray[np.float32], low: NDArray[np.float32], high: NDAr
     return [len(np.unique(column)) / RANGE_CELLS for column in cells.T]
 
 
+def _kind_of_actions(source: Source) -> tuple[Discrete | None, list[str]]:
+    """The discrete actions, if they are discrete; and what to decide, if that is not clear."""
+    if source.action_columns is not None and source.action_names is None:
+        return None, []  # the columns of a table say which are numbers
+    try:
+        return discrete_actions({source.name: source.logged_actions}), []
+    except FovaError as error:
+        return None, [f"actions: {error}"]
+
+
+def _shares(actions: NDArray[np.float32], choices: Discrete) -> dict[str, float]:
+    counts = np.bincount(actions[:, 0].astype(np.int64), minlength=choices.count)
+    return {name: float(count / len(actions)) for name, count in zip(choices.names, counts)}
+
+
+def _share_of_used(shares: Mapping[str, float]) -> float:
+    return sum(share > 0 for share in shares.values()) / len(shares)
+
+
 # --- Problems ----------------------------------------------------------------------------------------------
 
 
-def _problems(source: Source) -> Iterator[str]:
+def _problems(source: Source, choices: Discrete | None) -> Iterator[str]:
     data = source.transitions
     for name in ("observations", "actions"):
         constant = np.flatnonzero(np.ptp(getattr(data, name), axis=0) == 0)
@@ -178,7 +204,8 @@ def _problems(source: Source) -> Iterator[str]:
             listed = ", ".join(map(str, constant[:8])) + (", ..." if len(constant) > 8 else "")
             yield f"{name}: these columns never change, so nothing is learned from them: {listed}."
     yield from doubts(source)
-    yield from _action_problems(source)
+    if choices is None:
+        yield from _action_problems(source)
     if len(data) == 1:
         yield "rewards: there is a single step; a client needs at least two."
     if len(data) > 1 and (data.episode_lengths() == 1).all():
@@ -230,13 +257,19 @@ def render(summary: Summary, console: Console) -> None:
     )
     console.print(_spreads(summary))
     _histogram(summary, console)
+    used, shares = float(np.mean(summary.action_coverage)), summary.action_shares
+    about_actions = f"actions take up {used:.0%} of their range"
+    if shares:
+        about_actions = f"{used:.0%} of {len(shares)} discrete actions occur"
     console.print(
         f"Coverage: observations vary along {summary.observation_directions:.1f} of "
-        f"{counted(len(summary.observations), 'direction')}; actions take up "
-        f"{float(np.mean(summary.action_coverage)):.0%} of their range"
+        f"{counted(len(summary.observations), 'direction')}; {about_actions}"
     )
     console.print(_column_grid("observation", summary.observations))
-    console.print(_column_grid("action", summary.actions, summary.action_low, summary.action_high))
+    if shares:
+        console.print(_share_grid(shares))
+    else:
+        console.print(_column_grid("action", summary.actions, summary.action_low, summary.action_high))
     for note in summary.notes:
         console.print(f"[cyan]note[/cyan]     {escape(note)}")
     for problem in summary.problems:
@@ -281,6 +314,18 @@ def _column_grid(
         grid.add_row(escape(column.name), *cells)
     if len(columns) > SHOWN:
         grid.add_row(f"and {len(columns) - SHOWN} more")
+    return grid
+
+
+def _share_grid(shares: Mapping[str, float]) -> Grid:
+    """The discrete actions by name, with the share of the steps that took each."""
+    grid = Grid(box=None, pad_edge=False)
+    for heading in ("action", "code", "share of steps"):
+        grid.add_column(heading, justify="left" if heading == "action" else "right")
+    for code, (name, share) in enumerate(list(shares.items())[:SHOWN]):
+        grid.add_row(escape(name), str(code), f"{share:.1%}")
+    if len(shares) > SHOWN:
+        grid.add_row(f"and {len(shares) - SHOWN} more")
     return grid
 
 

@@ -1,14 +1,15 @@
 """NPZ files of plain numeric arrays, one row per step. No pickle is ever read.
 
     observations [rows, observation]   actions [rows, action]   rewards [rows]   terminals [rows]
-    optional: timeouts (or truncations), next_observations, episodes, steps, action_low, action_high
+    optional: timeouts (or truncations), next_observations, episodes, steps, action_low, action_high, action_names
+Integer actions are codes of discrete actions, [rows] or [rows, 1]; `action_names` is an array of their names.
 A file with one observation more than rewards is a single episode with its final observation.
 """
 
 import io
 import math
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,12 @@ def save_npz(
     file: str | Path,
     action_low: ArrayLike | None = None,
     action_high: ArrayLike | None = None,
+    action_names: Sequence[str] | None = None,
 ) -> None:
     """Write data so that loading it gives the same transitions. The write is atomic.
 
-    If a piece cuts its last episode short, the a' of its last row is not stored.
+    With `action_names` the actions are stored as integers, the codes of discrete actions. If a piece cuts its last
+    episode short, the a' of its last row is not stored.
     """
     rows = data if isinstance(data, Transitions) else from_episodes(data)
     arrays = {
@@ -89,6 +92,8 @@ def save_npz(
     }
     if action_low is not None and action_high is not None:
         arrays |= {"action_low": np.asarray(action_low), "action_high": np.asarray(action_high)}
+    if action_names is not None:
+        arrays |= {"actions": rows.actions.astype(np.int64), "action_names": np.asarray(action_names)}
     try:
         write_atomically(Path(file), _packed(arrays))
     except OSError as error:

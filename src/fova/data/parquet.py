@@ -3,7 +3,8 @@
     observation_0, observation_1, ... or one list column `observation`; likewise action and next_observation
     reward   terminal (or terminated)   optional: truncated (or timeout), episode, step
 Numbered columns count from 0, without gaps or leading zeros.
-Action bounds may be declared in the file's metadata: `action_low` and `action_high`, as JSON lists of numbers.
+Action bounds may be declared in the file's metadata: `action_low` and `action_high`, as JSON lists of numbers. The
+names of discrete actions may be, too: `action_names`, a JSON list of texts.
 """
 
 import json
@@ -43,7 +44,7 @@ def read_table(file: Path) -> Table:
         refuse_bombs(file, "", declared_bytes, file.stat().st_size)
         groups = _vectors(schema.names, file)
         names = [name for name in schema.names if not NUMBERED.fullmatch(name)]
-        declared = _declared_bounds(schema.metadata or {}, file)
+        declared = _declared(schema.metadata or {}, file)
         found = spelled([*names, *groups, *declared], file)
         wanted = [c for field, name in found.items() if field not in declared for c in groups.get(name, [name])]
         for repeated in (name for name in wanted if schema.names.count(name) > 1):
@@ -123,11 +124,13 @@ def _vectors(names: Sequence[str], file: Path) -> dict[str, list[str]]:
     return {stem: [f"{stem}_{number}" for number in range(len(those))] for stem, those in numbers.items()}
 
 
-def _declared_bounds(metadata: dict[bytes, bytes], file: Path) -> dict[str, list[float]]:
+def _declared(metadata: dict[bytes, bytes], file: Path) -> dict[str, list[Any]]:
+    """The bounds or the names of the actions in the file's metadata."""
     declared = {}
-    for field in ("action_low", "action_high"):
+    for field in ("action_low", "action_high", "action_names"):
         if field.encode() in metadata:
-            with decoding(file, field, "Write it as a JSON list of numbers."):
+            what = "texts" if field == "action_names" else "numbers"
+            with decoding(file, field, f"Write it as a JSON list of {what}."):
                 declared[field] = json.loads(metadata[field.encode()])
     return declared
 

@@ -21,6 +21,7 @@ from fova.data.fields import (
     matrix,
     same_rows,
     shown,
+    texts,
     vector,
     whole_numbers,
     within,
@@ -42,6 +43,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "steps": ("steps", "step"),
     "action_low": ("action_low",),
     "action_high": ("action_high",),
+    "action_names": ("action_names",),
 }
 REQUIRED = ("rewards", "observations", "actions", "terminals")
 
@@ -71,6 +73,7 @@ class Table:
     action_low: Floats | None = None  # [action], as declared in the file
     action_high: Floats | None = None
     action_names: tuple[str, ...] | None = None  # of discrete actions, as declared in the file
+    integer_actions: bool = False  # actions are stored as integers
     notes: tuple[str, ...] = ()
     numbered: bool = False  # a column of step numbers gave the order of the rows
 
@@ -132,6 +135,8 @@ def _remedy(field: str, there: set[str]) -> str:
 def table(columns: Mapping[str, Any], found: Mapping[str, str], file: str | Path) -> Table:
     """Check the columns {field: values} and return them as a table. Errors use the names in the file."""
     name = {field: found.get(field, field) for field in SPELLINGS}
+    columns = dict(columns)
+    columns["actions"], integers = _codes_in_a_column(columns["actions"])
     read = {field: CHECKS[field](columns[field], file, name[field]) for field in CHECKS if field in columns}
     if "next_observations" not in read and len(read["observations"]) == len(read["rewards"]) + 1:
         _split_final_observation(read, name, file)
@@ -152,9 +157,18 @@ def table(columns: Mapping[str, Any], found: Mapping[str, str], file: str | Path
         next_observations=read.get("next_observations"),
         action_low=low,
         action_high=high,
-        action_names=tuple(columns["action_names"]) if "action_names" in columns else None,
+        action_names=texts(columns["action_names"], file, "action_names") if "action_names" in columns else None,
+        integer_actions=integers,
     )
     return _in_order(rows, read.get("episodes"), read.get("steps"), name, file)
+
+
+def _codes_in_a_column(actions: Any) -> tuple[Any, bool]:
+    """The actions, and whether they are integers. One integer per row becomes a column."""
+    kind, shape = getattr(getattr(actions, "dtype", None), "kind", "O"), np.shape(actions)
+    if kind not in "iub":
+        return actions, False
+    return (np.reshape(actions, (-1, 1)) if len(shape) == 1 else actions), True
 
 
 def _split_final_observation(read: dict[str, Any], name: Mapping[str, str], file: str | Path) -> None:
@@ -281,6 +295,7 @@ def joined(tables: Sequence[Table], files: Sequence[str | Path]) -> Table:
         action_low=first.action_low,
         action_high=first.action_high,
         action_names=first.action_names,
+        integer_actions=all(each.integer_actions for each in tables),
         notes=tuple(dict.fromkeys(note for each in tables for note in each.notes)),
         numbered=all(each.numbered for each in tables),
     )

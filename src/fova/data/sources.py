@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from fova.data import d4rl_hdf5, episode_folder, minari_store, npz, parquet
+from fova.data.action_kind import LoggedActions
 from fova.data.cutting import cut
 from fova.data.fields import decoding, fault
 from fova.data.paths import as_path, refuse_special
@@ -45,7 +46,18 @@ class Source:
     action_names: tuple[str, ...] | None = None  # of discrete actions, as declared in the file, or None
     observation_columns: tuple[str, ...] | None = None  # the names of the columns, where they have some
     action_columns: tuple[str, ...] | None = None
+    integer_actions: bool = False  # actions are stored as integers
     order_is_known: bool = True  # step numbers, times or next observations say in which order the rows come
+
+    @property
+    def logged_actions(self) -> LoggedActions:
+        return LoggedActions(
+            self.transitions.actions,
+            self.integer_actions,
+            self.action_names,
+            bounded=self.action_low is not None,
+            quantities=self.format == "Minari",
+        )
 
 
 def load(name: str | Path, download: bool = False) -> Source:
@@ -67,6 +79,7 @@ def load(name: str | Path, download: bool = False) -> Source:
         rows.action_low,
         rows.action_high,
         rows.action_names,
+        integer_actions=rows.integer_actions,
         order_is_known=rows.numbered or rows.next_observations is not None,
     )
 

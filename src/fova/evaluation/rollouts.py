@@ -62,13 +62,18 @@ def play(
     episodes: int,
     seed: int = EVALUATION_SEED,
     keep_trajectories: int = 0,
+    discount: float = 1.0,
 ) -> dict[str, Rollouts]:
-    """Play each policy for `episodes` episodes with its best (not sampled) actions."""
+    """Play each policy for `episodes` episodes with its best (not sampled) actions.
+
+    A `discount` below 1 makes the returns discounted ones.
+    """
     at_once = max(1, MOST_ENVIRONMENTS // episodes)
     if len(policies) > at_once:  # large federations are played in groups of policies
         names = list(policies)
         groups = [names[start : start + at_once] for start in range(0, len(names), at_once)]
-        parts = [play({n: policies[n] for n in group}, task, episodes, seed, keep_trajectories) for group in groups]
+        rest = (task, episodes, seed, keep_trajectories, discount)
+        parts = [play({n: policies[n] for n in group}, *rest) for group in groups]
         return {name: rollouts for part in parts for name, rollouts in part.items()}
     _insist_on_a_fit(policies, task)
     players = stack(list(policies.values()))
@@ -83,7 +88,7 @@ def play(
     while playing:
         actions = players(observations.reshape(*shape, -1)).reshape(places, -1)
         observations, rewards, terminated, truncated = simulators.step(actions, playing)
-        returns[playing] += rewards[playing]
+        returns[playing] += discount ** lengths[playing] * rewards[playing]
         lengths[playing] += 1
         for place in playing:
             if place % episodes < kept:
@@ -109,7 +114,7 @@ def _insist_on_a_fit(policies: Mapping[str, Policy], task: Task) -> None:
     """Refuse policies whose space differs from the task's space."""
     for name, policy in policies.items():
         given, expected = policy.space, task.space
-        if (given.observation, given.action.size) != (expected.observation, expected.action.size):
+        if given.words() != expected.words():  # bounds and names of actions may differ
             raise FovaError(
                 f"The policy {name!r} has {given.words()}, but the task {task.name} has {expected.words()}. "
                 "Name the task it was trained for with --task."

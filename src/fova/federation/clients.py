@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from rich.table import Table
 
 from fova.data import hold_out, partition, sources
+from fova.data.action_kind import ActionKind, LoggedActions, discrete_actions
 from fova.data.doubts import doubts
 from fova.data.minari_store import looks_like_id
 from fova.data.normalise import Normaliser
@@ -29,9 +29,10 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions, check, join, refuse_unbounded
 from fova.errors import FovaError
+from fova.federation.action_spaces import Bounds, agreed_actions, bounded, declared_bounds
 from fova.recipe import Recipe
 from fova.settings import Within, check_ranges, shown
-from fova.spaces import ActionSpace, Box, Discrete, Space
+from fova.spaces import ActionSpace, Discrete, Space
 from fova.tasks import datasets
 from fova.tasks.registry import Task
 
@@ -39,7 +40,6 @@ DEFAULT_SIZE = 5000
 MOST_ROWS = 1_000_000_000
 LONGEST_NAME = 300  # characters; the name of a file has 255 at most
 MADE = "made"  # the format of data that fova made itself
-Bounds = tuple[ArrayLike, ArrayLike] | None
 
 
 @dataclass(frozen=True)
@@ -98,18 +98,26 @@ class Federation:
         task: Task | None = None,
         bounds: Bounds = None,
         action: ActionSpace | None = None,
+        actions: ActionKind = "auto",
+        action_names: Sequence[str] = (),
     ) -> "Federation":
         """A federation of data in memory. Every client's data is checked.
 
         `action` is the action space. Without it, `bounds` are the lowest and highest action, each one number or one
         number per column. The default is the task's action space, or -1 and 1 without a task. Actions beyond these
-        need bounds.
+        need bounds. A column of integers is taken for codes of discrete actions, unless `actions` says continuous.
         """
         if not clients:
             raise FovaError("A federation needs at least one client.")
         first = next(iter(clients.values()))
         observed, acted = (np.shape(values)[-1] for values in (first.observations, first.actions))
         space = task.space if task else Space.unit(observed, acted)
+        if action is None and task is None:
+            logged = {
+                name: LoggedActions(data.actions, np.asarray(data.actions).dtype.kind in "iub")
+                for name, data in clients.items()
+            }
+            action = discrete_actions(logged, actions, tuple(action_names), bounds is not None)
         if action is not None:
             space = Space(space.observation, action)
         elif bounds is not None:
@@ -131,11 +139,13 @@ class Federation:
         note: Callable[[str], None] = lambda message: None,
         action: ActionSpace | None = None,
         reader: TableReader | None = None,
+        actions: ActionKind = "auto",
+        action_names: Sequence[str] = (),
     ) -> "Federation":
         """Make or load the data of every client that the user described.
 
         `tell` receives progress messages. `note` receives remarks about the data for the user. `reader` reads
-        tables, if the clients hold some.
+        tables, if the clients hold some. `actions` and `action_names` say what kind of actions the data holds.
         """
         if not specs:
             raise FovaError("No clients were given. Name them, for instance: --clients expert expert random random")
@@ -149,11 +159,14 @@ class Federation:
             found = {name: _load(name, parts, task, seed, tell) for name in names}
         loaded = {name: source.transitions for name, source in found.items()}
         _note_all(found, note)
-        for source in found.values():
-            if action is None and task is None and source.action_names is not None:
-                action = Discrete(source.action_names)
-            if bounds is None and task is None and source.action_low is not None and source.action_high is not None:
-                bounds = (source.action_low, source.action_high)
+        if task is None:
+            if reader is not None and actions == "auto":  # the columns say which are numbers and which are choices
+                actions = "auto" if any(source.action_names for source in found.values()) else "continuous"
+            action = agreed_actions(found, action, bounds, actions, tuple(action_names))
+            if action is None:
+                actions, bounds = "continuous", bounds or declared_bounds(found)
+        elif actions == "discrete" and not isinstance(task.space.action, Discrete):
+            raise FovaError(f"actions is 'discrete', but {task.name} has {task.space.action.words()}.")
         if recipe is not None and task is None and action is None and bounds is None:
             refuse_unbounded(loaded.values(), beyond=0.0)
         counts = Counter(part.data for part in parts)
@@ -166,10 +179,12 @@ class Federation:
                 )
         pieces: dict[str, list[Transitions]] = {}
         placed: list[ClientSpec] = []
-        for spec in parts:
+        for number, spec in enumerate(parts):
             size = spec.size if spec.size is not None else even[spec.data]
             data = loaded[spec.data]
-            offset = spec.offset if spec.offset is not None else _next_free(data, size, spec.data, placed)
+            later = [s for s in parts[number + 1 :] if s.data == spec.data and s.offset is None]
+            wanted = size + sum(even[s.data] if s.size is None else s.size for s in later)
+            offset = spec.offset if spec.offset is not None else _next_free(data, wanted, spec.data, placed)
             if offset + size > len(data):
                 raise FovaError(
                     f"Client {spec.name!r} wants rows {offset} to {offset + size} of {spec.data}, "
@@ -179,7 +194,8 @@ class Federation:
             piece = data if size == len(data) else data[offset : offset + size]
             pieces.setdefault(str(spec.name), []).append(piece)
         clients = {name: join(held) if len(held) > 1 else held[0] for name, held in pieces.items()}
-        return replace(Federation.of(clients, task, bounds, action), specs=tuple(placed), recipe=recipe)
+        federation = Federation.of(clients, task, bounds, action, actions)
+        return replace(federation, specs=tuple(placed), recipe=recipe)
 
     @staticmethod
     def of_tables(
@@ -202,7 +218,7 @@ class Federation:
         action = Discrete(agreed.choices) if agreed.choices and task is None else None
         if task is None and action is None and bounds is None:
             refuse_unbounded(clients.values(), beyond=0.0)
-        return replace(Federation.of(clients, task, bounds, action), recipe=agreed.recipe)
+        return replace(Federation.of(clients, task, bounds, action, "continuous"), recipe=agreed.recipe)
 
     @staticmethod
     def in_sequence(
@@ -214,6 +230,8 @@ class Federation:
         tell: Callable[[str], None] = lambda message: None,
         note: Callable[[str], None] = lambda message: None,
         reader: TableReader | None = None,
+        actions: ActionKind = "auto",
+        action_names: Sequence[str] = (),
     ) -> "Federation":
         """A federation whose clients all hold the first source of a sequence, then the next one, and so on.
 
@@ -225,7 +243,9 @@ class Federation:
             for turn, source in enumerate(sequence)
             for spec in named
         ]
-        built = Federation.build(every, task, seed, bounds, tell, note, reader=reader)
+        built = Federation.build(
+            every, task, seed, bounds, tell, note, reader=reader, actions=actions, action_names=action_names
+        )
         turns = [
             replace(
                 built,
@@ -299,13 +319,6 @@ class Federation:
             )
 
         return {name: frame(data, factors[name]) for name, data in self.clients.items()}
-
-
-def bounded(action: ActionSpace, bounds: tuple[ArrayLike, ArrayLike]) -> Box:
-    """The continuous action space with other bounds."""
-    if isinstance(action, Discrete):
-        raise FovaError("Action bounds are given, but actions are discrete. Leave action_low and action_high out.")
-    return Box.of(action.size, *bounds)
 
 
 def _read_tables(
@@ -409,10 +422,13 @@ def _make(
     return datasets.made(task, source, wanted, seed, progress, tell)
 
 
-def _next_free(data: Transitions, size: int, source: str, placed: Sequence[ClientSpec]) -> int:
-    """The row where the next client starts: the next start of an episode, or the next row if data is short."""
+def _next_free(data: Transitions, wanted: int, source: str, placed: Sequence[ClientSpec]) -> int:
+    """The row where the next client starts: the next start of an episode, or the next row if data is short.
+
+    `wanted` is what this client and the later ones of the source want together.
+    """
     ends = [(spec.offset or 0) + (spec.size or 0) for spec in placed if spec.data == source]
     end = ends[-1] if ends else 0
     starts = np.append(0, np.flatnonzero(data.episode_ends) + 1)
     start = int(starts[np.searchsorted(starts, end)]) if end <= len(data) else end
-    return start if start + size <= len(data) else end
+    return start if start + wanted <= len(data) else end

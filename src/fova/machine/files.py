@@ -1,8 +1,9 @@
-"""Atomic file writes: a crash never leaves a partial file."""
+"""Atomic file writes: a crash never leaves a partial file. Reads that end: no pipe or device is opened."""
 
 import errno
 import os
 import re
+import stat
 import sys
 from pathlib import Path
 
@@ -10,6 +11,13 @@ from fova.errors import FovaError
 
 SCRATCH = re.compile(r"\..+\.(?P<process>\d+)\.part")
 _being_written: set[Path] = set()  # files that this process is writing
+
+
+def insist_on_regular(path: Path) -> Path:
+    """The path, if it is a regular file; else an OSError. Opening a pipe would wait, reading a device never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    return path
 
 
 def is_scratch(path: Path) -> bool:
@@ -24,6 +32,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise FovaError(f"{path} is a device, pipe or socket, not a file. Name a file to write.")
+    if not path.name:  # "." or "/"
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     _being_written.add(scratch.absolute())

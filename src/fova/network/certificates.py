@@ -29,6 +29,8 @@ TAKEN = ("authority", "server")
 # The server's own processes connect over these addresses.
 LOOPBACK = ("localhost", "127.0.0.1")
 AUTHORITY_DAYS = 3650
+MOST_DAYS = 36_500
+HOST = re.compile(r"(\*\.)?[A-Za-z0-9_.:-]{1,253}")  # a name, with one leading wildcard at most, or an address
 
 
 def make(directory: Path, hosts: Sequence[str], clients: Sequence[str], days: int = 825) -> list[Path]:
@@ -39,8 +41,11 @@ def make(directory: Path, hosts: Sequence[str], clients: Sequence[str], days: in
                 f"A client cannot be called {name!r}. Take at most 63 letters, digits, '-', '_' and '.'; "
                 f"{' and '.join(TAKEN)} are taken."
             )
-    if days < 1:
-        raise FovaError(f"days is {days}, but must be at least 1.")
+    for host in hosts:
+        if not HOST.fullmatch(host):
+            raise FovaError(f"{host[:80]!r} is no name or address of a server. For example: --hosts fl.example.org")
+    if not 1 <= days <= MOST_DAYS:
+        raise FovaError(f"days is {str(days)[:40]}, but must be at least 1 and at most {MOST_DAYS:,}.")
     authority = directory / "authority"
     made: list[Path] = []
     if not (authority / "ca.key").exists():

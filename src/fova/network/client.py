@@ -19,6 +19,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fova.algorithms.base import Submission
+from fova.data.action_kind import ActionKind
 from fova.errors import FovaError
 from fova.federation import rounds
 from fova.federation.clients import ClientSpec, Federation
@@ -33,6 +34,7 @@ from fova.network.budget import Budget, Floor, keep_answer, kept_answer, questio
 from fova.network.intake import Refused, insist_on_name
 from fova.network.journal import Journal
 from fova.network.plan import Plan, client_work
+from fova.policy import from_actor
 from fova.run.checkpoint import discard_after, load_checkpoint, save_checkpoint
 from fova.settings import fill
 from fova.spaces import ActionSpace
@@ -63,11 +65,16 @@ class ClientConfig:
         if self.insist_privacy is not None:
             Floor.parse(self.insist_privacy)
 
-    def load(self, bounds: tuple[Any, Any] | None = None, action: ActionSpace | None = None) -> Federation:
+    def load(
+        self,
+        bounds: tuple[Any, Any] | None = None,
+        action: ActionSpace | None = None,
+        actions: ActionKind = "auto",
+    ) -> Federation:
         """A federation that holds only this client's data. The data is checked."""
         task = registry.get(self.task) if self.task else None
         spec = ClientSpec(self.data, self.size, self.offset, self.name)
-        return Federation.build([spec], task, bounds=bounds, action=action)
+        return Federation.build([spec], task, bounds=bounds, action=action, actions=actions)
 
     @staticmethod
     def of(node_config: dict[str, Any]) -> "ClientConfig":
@@ -97,7 +104,7 @@ class Client:
 
         It must have the plan's dimensions and lie within its action bounds.
         """
-        own = self.config.load(action=self.plan.space.action)
+        own = self.config.load(action=self.plan.space.action, actions=self.plan.run.actions)
         if own.space != self.plan.space:
             raise Refused(
                 f"The data of client {self.config.name!r} has {own.space.words()}, but the server trains on "
@@ -148,6 +155,16 @@ class Client:
         save_checkpoint(self.checkpoints, State(number + 1, (), stacked), self.plan.training_fingerprint())
         if self.plan.privacy is not None:
             self._spend(self.plan.privacy, question, sent)
+        own = self.plan.algorithm.local_policy(learner)
+        policy = from_actor(
+            own,
+            statistics.normaliser,
+            self.plan.space,
+            client=self.config.name,
+            algorithm=self.plan.algorithm_name,
+            rounds=number + 1,
+        )
+        policy.save(self.checkpoints / "policy.safetensors")
         self.journal.note(
             f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
         )

@@ -65,6 +65,9 @@ class Plan:
             )
         if self.run.data_sequence:
             raise FovaError("data_sequence is given, but clients of a real federation hold the data they have.")
+        object.__setattr__(self, "algorithm", algorithms.for_space(self.algorithm, self.space))
+        if self.run.select == "judge":
+            raise FovaError("select is 'judge', which is for simulations so far. Judge the finished run instead.")
         self.run.private(self.clients)  # refuses settings that give no privacy guarantee
         insist_on_whole_steps(self.run.local_steps, self.algorithm)
 

@@ -43,7 +43,7 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     engine = FlowerEngine(grid, plan, network, progress, pause_unless_stopped, pause)
     task = registry.get(config.task) if config.task else None
     # Every round is saved: its clients have moved on and cannot repeat it.
-    config = replace(config, run=replace(config.run, checkpoint_seconds=0.0))
+    config = replace(config, algorithm=plan.algorithm, run=replace(config.run, checkpoint_seconds=0.0))
     loop = Loop(config, run, engine, task, progress, plan.privacy, "fova server --resume")
     try:
         with run.lock():

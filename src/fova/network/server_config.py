@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 from fova.errors import FovaError
-from fova.federation.clients import bounded
+from fova.federation.action_spaces import bounded
 from fova.network.plan import Plan
 from fova.run.config import Config
 from fova.run.directory import RunDirectory
 from fova.run.records import read_table
 from fova.settings import Within, check_ranges, fill
-from fova.spaces import Space
+from fova.spaces import MOST_ACTIONS, Discrete, Space
 from fova.tasks import registry
 
 SECONDS_IN_A_YEAR = 31_536_000
@@ -32,7 +32,9 @@ class ServerConfig:
     observation: Annotated[int | None, Within(1, MOST_COLUMNS)] = None
     """Numbers in an observation, where there is no task."""
     action: Annotated[int | None, Within(1, MOST_COLUMNS)] = None
-    """Numbers in an action, where there is no task."""
+    """Numbers in a continuous action, where there is no task."""
+    discrete_actions: Annotated[int | None, Within(2, MOST_ACTIONS)] = None
+    """Number of discrete actions, where there is no task; --action-names says more."""
     host: str = "0.0.0.0"
     """Address to listen on. Other machines reach only the clients' interface there, never the control interface."""
     port: Annotated[int, Within(1, 65535)] = 8443
@@ -52,19 +54,28 @@ class ServerConfig:
 def make_plan(config: Config, network: ServerConfig, run_id: str) -> Plan:
     """What every client will be told."""
     task = registry.get(config.task) if config.task else None
-    if task:
-        space = task.space
-    elif network.observation and network.action:
-        space = Space.unit(network.observation, network.action)
-    else:
-        raise FovaError(
-            "Without a task the server cannot know how wide the data is. Give --task, or both --observation and "
-            "--action."
-        )
+    space = task.space if task else _described_space(config, network)
     if config.run.action_low:
         bounds = (config.run.action_low, config.run.action_high)
         space = Space(space.observation, bounded(space.action, bounds))
     return Plan(run_id, config.algorithm_name, config.algorithm, config.run, space, network.min_clients)
+
+
+def _described_space(config: Config, network: ServerConfig) -> Space:
+    """The space that the settings of a server without a task describe."""
+    names, count = config.run.action_names, network.discrete_actions
+    if names and count not in (None, len(names)):
+        raise FovaError(f"There are {len(names)} action_names, but discrete_actions is {count}. Give one of them.")
+    if (names or count) and (network.action or config.run.actions == "continuous"):
+        raise FovaError("Both continuous and discrete actions are described. --action is for continuous ones.")
+    if network.observation and (names or count):
+        return Space(network.observation, Discrete(names) if names else Discrete.numbered(count or 0))
+    if network.observation and network.action and config.run.actions != "discrete":
+        return Space.unit(network.observation, network.action)
+    raise FovaError(
+        "Without a task the server cannot know how wide the data is. Give --task, or both --observation and "
+        "--action, or for discrete actions --observation with --action-names or --discrete-actions NUMBER."
+    )
 
 
 def create_run(path: Path, config: Config, network: ServerConfig) -> RunDirectory:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from fova.networks.distributions import taken
 from fova.networks.layers import MLP, Initialisation, Products
 from fova.spaces import Discrete, Space
 
@@ -82,7 +83,13 @@ class DiscreteTwinCritic(eqx.Module):
 
         self.net = jax.vmap(one)(jax.random.split(key, 2))
 
-    def __call__(self, observation: Float[Array, "batch observation"]) -> Float[Array, "2 batch count"]:
+    def __call__(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "batch 1"]
+    ) -> Float[Array, "2 batch"]:
+        """Q1 and Q2 of each action, given as its code, at its observation."""
+        return taken(self.every(observation), action)
+
+    def every(self, observation: Float[Array, "batch observation"]) -> Float[Array, "2 batch count"]:
         """Q1 and Q2 of every action at each observation."""
         return jax.vmap(lambda net: net(observation))(self.net)
 

@@ -47,21 +47,20 @@ def rollouts_table(
     """One row per policy. The row called `overall` stands out and shows the average behaviour of all clients."""
     episodes = min(len(rollouts.returns) for rollouts in played.values())
     table = Table(title=f"mean return of {counted(episodes, 'episode')}")
-    table.add_column("policy")
-    for column in ("return", "spread", "length", "normalised score"):
-        table.add_column(column, justify="right")
+    table.add_column("policy", overflow="fold")
+    scored = any(rollouts.score is not None for rollouts in played.values())
     measured = list(next(iter(played.values())).measures)
-    for column in measured:
+    for column in ("return", "spread", "length", *(["normalised score"] if scored else []), *measured):
         table.add_column(column, justify="right")
     if behaviour:
         table.add_column("return of its data", justify="right")
     for name, rollouts in played.items():
-        score = "" if rollouts.score is None else f"{rollouts.score:.1f}"
+        score = ["" if rollouts.score is None else f"{rollouts.score:.1f}"] if scored else []
         figures = [
             f"{rollouts.mean_return:.1f}",
             f"{rollouts.returns.std():.1f}",
             f"{rollouts.lengths.mean():.0f}",
-            score,
+            *score,
             *(f"{rollouts.measures[measure]:.3f}" for measure in measured),
         ]
         if behaviour:

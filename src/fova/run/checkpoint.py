@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from fova.errors import FovaError
 from fova.federation.engine import State
-from fova.machine.files import write_atomically
+from fova.machine.files import insist_on_regular, write_atomically
 
 FORMAT = 2
 KEPT = 2
@@ -76,7 +76,7 @@ def load_checkpoint(directory: Path, like: State, belongs_to: str = "") -> State
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    with safe_open(path, framework="numpy") as file:
+    with safe_open(insist_on_regular(path), framework="numpy") as file:
         about = json.loads((file.metadata() or {}).get("checkpoint", "{}"))
         if not isinstance(about, dict):
             raise ValueError("its description is not a table")

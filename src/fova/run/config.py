@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 
 from fova import algorithms
+from fova.data.action_kind import ActionKind
 from fova.data.memory import available
 from fova.data.tables.columns import Columns
 from fova.errors import FovaError, unknown
@@ -24,6 +25,7 @@ from fova.federation import aggregation
 from fova.federation.clients import ClientSpec, complete, located
 from fova.federation.compression import Compression
 from fova.federation.privacy import Privacy
+from fova.machine.files import insist_on_regular
 from fova.settings import Within, check_ranges, fill, shown
 from fova.version import __version__
 
@@ -41,6 +43,7 @@ WITHOUT_EFFECT_ON_TRAINING = (
     "track",
     "privacy_epsilon",
     "data_sequence",  # by paths; the data itself is compared
+    "select",
 )
 # A client keeps at least one network with the two moments of Adam. Most algorithms keep more.
 COPIES = 3
@@ -84,11 +87,19 @@ class RunConfig:
     """Lowest action, one number or one per column; by default the task's, or what the data declares, or -1."""
     action_high: Annotated[tuple[float, ...], Within()] = ()
     """Highest action, likewise."""
+    actions: ActionKind = "auto"
+    """Kind of the actions: discrete (codes 0, 1, 2, ...), continuous (quantities), or auto. With auto, integers are
+    codes and decimal numbers are quantities; what is not clear is refused."""
+    action_names: tuple[str, ...] = ()
+    """Names of the discrete actions, in the order of their codes; by default as the files declare, or the codes."""
     data_sequence: tuple[str, ...] = ()
     """Data that all clients go through in turn, each for an equal share of the rounds, in place of what they name:
     random expert medium. Observation statistics are those of the whole sequence."""
     hold_out: Annotated[float, Within(0, 0.5)] = 0.0
     """Share of every client's episodes that is kept aside and never trained on, for `fova judge`; 0.1 is usual."""
+    select: Literal["last", "judge"] = "last"
+    """Which round's policy is the result: the last, or the one that the judge estimates best on held-out episodes.
+    The judge is asked every evaluate_every rounds; needs --hold-out."""
     evaluate_every: Annotated[int, Within(0, MOST_ROUNDS)] = 10
     """Play the server's policy every so many rounds; 0 never. Needs a task."""
     episodes: Annotated[int, Within(1, MOST_EPISODES)] = 5
@@ -126,11 +137,23 @@ class RunConfig:
         if bool(self.action_low) != bool(self.action_high):
             raise FovaError("Give action_low and action_high together.")
         self._check_privacy()
+        self._check_selection()
         if len(self.data_sequence) > self.rounds:
             raise FovaError(
                 f"data_sequence names {len(self.data_sequence)} sources for {self.rounds} rounds; each needs at "
                 "least one round."
             )
+
+    def _check_selection(self) -> None:
+        if self.select == "last":
+            return
+        if not self.hold_out:
+            raise FovaError("select is judge, which needs episodes that never trained. Add --hold-out 0.1")
+        if not self.evaluate_every:
+            raise FovaError("select is judge, but evaluate_every is 0. Say how often to judge: --evaluate-every 10")
+        if self.mode == "local" or self.privacy != "off":
+            what = "mode is local, which has no server's policy" if self.mode == "local" else "the run is private"
+            raise FovaError(f"select is judge, but {what}. Leave --select out.")
 
     def _check_privacy(self) -> None:
         given = [name for name in ("clip", "noise", "epsilon") if getattr(self, f"privacy_{name}") is not None]
@@ -283,10 +306,8 @@ class ConfigFile:
 
 def read_toml(path: Path) -> ConfigFile:
     """Read a configuration file; a word in it that means nothing is an error, not ignored."""
-    if path.exists() and not (path.is_file() or path.is_dir()):  # reading a pipe or a device might never end
-        raise FovaError(f"The configuration {path} cannot be read: it is no regular file. Save it to a file first.")
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        tables = tomllib.loads(insist_on_regular(path).read_text(encoding="utf-8-sig"))
     except RecursionError as error:
         raise FovaError(f"The configuration {path} cannot be read: its brackets are nested too deep.") from error
     except (OSError, ValueError) as error:  # also a whole number of too many digits

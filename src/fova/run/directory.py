@@ -11,21 +11,27 @@ tracking.json        by which name a tracking service knows the run, with --trac
 tensorboard/         the same metrics as TensorBoard events
 checkpoints/         the newest two
 policy.safetensors, policy.json     the server's policy
+clients/             every client's own policy at the end, where the run has them
+best/                with --select judge: the policies of the three best rounds
+judge.json           the verdict of `fova judge`
 result.json          the final evaluation; its presence says that the run is complete
 stopped_early.json   the last round of a complete run that ended before its number of rounds; it can be resumed
 """
 
 import json
 import os
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from fova.errors import FovaError
-from fova.machine.files import is_scratch, remove_scratch, write_atomically
+from fova.machine.files import insist_on_regular, is_scratch, remove_scratch, write_atomically
 from fova.machine.locks import exclusive
 from fova.run.config import Config
+from fova.settings import shown
 
 STOPPED_EARLY = "stopped_early.json"
 
@@ -37,6 +43,7 @@ class RunDirectory:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy.safetensors"
+        self.client_policies = path / "clients"
 
     def insist_on_new(self) -> None:
         """Refuse a path that is taken, so that no run overwrites another.
@@ -76,7 +83,7 @@ class RunDirectory:
 
     def read_json(self, name: str) -> Any:
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            return json.loads(insist_on_regular(self.path / name).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise FovaError(f"{self.path / name} cannot be read: {error}") from error
 
@@ -108,9 +115,21 @@ class RunDirectory:
             file.write(json.dumps(entry) + "\n")
 
     def rewind(self, rounds: int) -> None:
-        """Forget what was logged after the checkpoint that the run continues from."""
+        """Forget what was logged after the checkpoint that the run continues from.
+
+        The metrics of every round before it must be there: the log is on disk before the checkpoint is.
+        """
         for name in ("metrics.jsonl", "timing.jsonl"):
             kept = [line for line in _read_lines(self.path / name) if _round(line, self.path / name) <= rounds]
+            logged = [line["round"] for line in kept]
+            if any(later <= earlier for earlier, later in pairwise(logged)):
+                raise FovaError(f"{self.path / name} has rounds out of order. Restore the file from a copy.")
+            lost = set(range(1, rounds + 1)) - set(logged)
+            if lost and name == "metrics.jsonl":
+                raise FovaError(
+                    f"{self.path / name} lacks round {min(lost)}, though the run has finished {rounds}. Restore "
+                    "the file from a copy, or start a new run."
+                )
             write_atomically(self.path / name, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def flush(self) -> None:
@@ -125,7 +144,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = insist_on_regular(path).read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise FovaError(f"{path} cannot be read: {error}") from error
     entries = []
@@ -141,9 +160,18 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _round(line: Any, path: Path) -> int:
     number = line.get("round") if isinstance(line, dict) else None
-    if not isinstance(number, int):
+    if not isinstance(number, int) or isinstance(number, bool):
         raise FovaError(f"{path} has a line without the number of a round. Restore the file from a copy.")
     return number
+
+
+def named(name: str) -> Path:
+    """The directory under runs/ of a run with this name. Refuses a name that no directory can have."""
+    if name.strip() in ("", "."):
+        raise FovaError("--name is empty. Name the run's directory under runs/, or leave --name out.")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise FovaError(f"--name is {shown(name)}, but must be UTF-8 text without control characters.")
+    return Path("runs") / name
 
 
 def free_name(stem: str, root: Path) -> Path:

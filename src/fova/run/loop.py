@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import quote
 
 import jax
 import numpy as np
@@ -33,6 +34,7 @@ from fova.run.config import Config
 from fova.run.directory import STOPPED_EARLY, RunDirectory
 from fova.run.events import EventLog
 from fova.run.records import read_statistics
+from fova.run.selection import Selection
 from fova.run.tracking import Trackers
 from fova.spaces import Space
 from fova.tasks.registry import Task
@@ -76,6 +78,7 @@ class Loop:
         self.privacy = privacy
         self.together = config.run.mode != "local"
         self.on_round: OnRound | None = None
+        self.selection: Selection | None = None
         self._stops_early = False
         self._resume = f"{resume_with} {run.path}"
         self._clients: Mapping[str, Any] = {}
@@ -173,11 +176,19 @@ class Loop:
             raise
         seconds = time.monotonic() - began
         self._note_clients()
-        entry = self._entry(state, report)
+        entry = self._entry(state, report) | self._judged(state)
         policies = self._due(state)
         policy = self.server_policy(state).copy() if self.on_round is not None and self.together else None
         lines.add(partial(self._line, entry, policies, seconds, policy), plays=bool(policies))
         return state
+
+    def _judged(self, state: State) -> dict[str, Any]:
+        """What the judge says about the server's policy, where it is asked after this round."""
+        run = self.config.run
+        if self.selection is None or (state.round % run.evaluate_every and state.round < run.rounds):
+            return {}
+        self.progress.status("judging the policy on held-out episodes")
+        return {"judge": self.selection.consider(state.round, self.server_policy(state))}
 
     def _stop(self, state: State, lines: PendingLines[_Line], events: EventLog) -> NoReturn:
         if state.round > self._saved_round():
@@ -321,11 +332,13 @@ class Loop:
 
     def _completed(self, state: State) -> Finished:
         run, played = self.config.run, {}
+        policy = self._result(state) if self.together else None
+        chosen = {} if policy is None else {"server": policy}
         if self.task is not None:
-            played = self._play(self._to_play(state, run.final_clients), run.final_episodes)
-        policy = self.server_policy(state) if self.together else None
+            played = self._play(self._to_play(state, run.final_clients) | chosen, run.final_episodes)
         if policy is not None:  # again: a kill may have come between the last checkpoint and its policy
             policy.save(self.run.policy)
+        self._save_client_policies(state)
         results = {name: rollouts.to_json() for name, rollouts in played.items()}
         self._log_final(state, results)
         if state.round < run.rounds:
@@ -344,6 +357,18 @@ class Loop:
 
     def server_policy(self, state: State) -> Policy:
         return self._policy(self.config.algorithm.policy(state.broadcast), client="server", rounds=state.round)
+
+    def _result(self, state: State) -> Policy:
+        """The policy that the run ends with."""
+        return self.server_policy(state) if self.selection is None else self.selection.best()
+
+    def _save_client_policies(self, state: State) -> None:
+        """Write every client's own policy. Names of clients become names of files."""
+        policies = self.client_policies(state)
+        if policies:
+            self.run.client_policies.mkdir(exist_ok=True)
+        for name, policy in policies.items():
+            policy.save(self.run.client_policies / f"{quote(name, safe=' ')}.safetensors")
 
     def client_policies(self, state: State) -> dict[str, Policy]:
         """Each client's own policy, where the engine holds the learners."""

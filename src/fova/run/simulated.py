@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from fova import algorithms
 from fova.data.normalise import Normaliser
 from fova.data.transitions import Transitions
 from fova.federation import aggregation
@@ -24,6 +25,7 @@ class SimulatedEngine:
 
     def __init__(self, config: Config, federation: Federation) -> None:
         runtime.prepare()
+        config = replace(config, algorithm=algorithms.for_space(config.algorithm, federation.space))
         self.config, self.federation, self.space = config, federation, federation.space
         self.recipe = federation.recipe
         self.privacy = config.run.private(len(federation.clients))

@@ -15,6 +15,7 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions
 from fova.errors import FovaError, unknown
+from fova.evaluation.judging.judge import JudgeSettings, judge
 from fova.federation.clients import ClientSpec, Federation
 from fova.machine.interrupts import explained, stop_signal
 from fova.policy import Policy
@@ -26,10 +27,13 @@ from fova.run.directory import RunDirectory, free_name
 from fova.run.loop import Loop
 from fova.run.records import read_clients
 from fova.run.result import Result
+from fova.run.selection import FOLDER, Selection
 from fova.run.simulated import SimulatedEngine, describe
 from fova.run.tracking import insist_on_packages
 from fova.settings import fill
 from fova.tasks import registry
+
+SELECTION_ROUNDS = 15  # of the judge's fit while a run trains; `fova judge` takes more
 
 
 def train(
@@ -152,9 +156,26 @@ def build_federation(config: Config, progress: Progress | None = None) -> Federa
     if config.run.data_sequence:
         sequence = config.run.data_sequence
         return Federation.in_sequence(
-            config.clients, sequence, task, config.run.seed, bounds, *display, reader=reader
+            config.clients,
+            sequence,
+            task,
+            config.run.seed,
+            bounds,
+            *display,
+            reader=reader,
+            actions=config.run.actions,
+            action_names=config.run.action_names,
         )
-    return Federation.build(config.clients, task, config.run.seed, bounds, *display, reader=reader)
+    return Federation.build(
+        config.clients,
+        task,
+        config.run.seed,
+        bounds,
+        *display,
+        reader=reader,
+        actions=config.run.actions,
+        action_names=config.run.action_names,
+    )
 
 
 def trained_on(
@@ -188,7 +209,12 @@ def policies_of(directory: str | Path, federation: Federation | None = None) -> 
 def _loop(config: Config, run: RunDirectory, federation: Federation, progress: Progress) -> Loop:
     progress.status("setting up the networks")
     engine = SimulatedEngine(config, federation)
-    return Loop(config, run, engine, federation.task, progress, engine.privacy)
+    loop = Loop(engine.config, run, engine, federation.task, progress, engine.privacy)
+    if config.run.select == "judge":
+        settings = JudgeSettings(rounds=SELECTION_ROUNDS, seed=config.run.seed)
+        discount = config.algorithm.discount
+        loop.selection = Selection(run.path / FOLDER, lambda policy: judge(policy, federation, discount, settings))
+    return loop
 
 
 def _reopened(directory: str | Path, federation: Federation | None, progress: Progress) -> Loop:
@@ -241,7 +267,9 @@ def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation |
     bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
     named = {str(name): data for name, data in clients.items()}
     if all(isinstance(data, Transitions) for data in named.values()):
-        federation = Federation.of(named, task, bounds)
+        federation = Federation.of(
+            named, task, bounds, actions=config.run.actions, action_names=config.run.action_names
+        )
         return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
     if config.columns is None:
         raise FovaError(

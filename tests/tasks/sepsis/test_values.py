@@ -79,3 +79,10 @@ def test_a_trained_policy_has_an_exact_value():
     softened = np.full((PATIENT_STATES, 25), 1.0 / (24.0 + np.exp(2.0)))
     softened[:, 7] *= np.exp(2.0)
     assert exact_value(policy_table(policy, greedy=False)) == pytest.approx(exact_value(softened), abs=1e-6)
+
+
+def test_a_policy_with_actions_in_another_order_is_refused():
+    last = {"last.weight": np.zeros((FEATURES, 25), np.float32), "last.bias": np.zeros(25, np.float32)}
+    policy = Policy("categorical", last, Space(FEATURES, Discrete(ACTIONS[::-1])))
+    with pytest.raises(FovaError, match="in this order"):
+        policy_table(policy)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
+from fova.settings import shown
 
 if TYPE_CHECKING:
+    from fova.data.action_kind import ActionKind
     from fova.data.sources import Source
     from fova.spaces import ActionSpace
     from fova.tasks.datasets import Kept
@@ -30,25 +32,30 @@ def ensure(task: "Task", quality: str, size: int, seed: int, terminal: Terminal)
     """The dataset, with a progress bar on the terminal while it is made."""
     from rich.progress import Progress
 
+    from fova.federation.clients import MOST_ROWS
     from fova.tasks import datasets
 
-    if size < 1:
-        raise FovaError(f"The size is {size}, but must be at least 1.")
+    if not 1 <= size <= MOST_ROWS:
+        raise FovaError(f"The size is {shown(size)}, but must be at least 1 and at most {MOST_ROWS:,}.")
     with Progress(console=terminal, transient=True) as bar:
         line = bar.add_task(f"{task.name}/{quality}", total=size)
         return datasets.ensure(task, quality, size, seed, lambda rows: bar.update(line, completed=min(rows, size)))
 
 
-def check_actions(source: "Source", low: tuple[float, ...], high: tuple[float, ...]) -> "ActionSpace":
+def check_actions(
+    source: "Source", low: tuple[float, ...], high: tuple[float, ...], kind: "ActionKind" = "auto"
+) -> "ActionSpace":
     """The action space, after the data has been checked against it."""
+    from fova.data.action_kind import discrete_actions
     from fova.data.transitions import check, refuse_unbounded
-    from fova.spaces import Box, Discrete
+    from fova.spaces import Box
 
     if bool(low) != bool(high):
         raise FovaError("Give --action-low and --action-high together.")
-    if source.action_names and not low:
-        action: ActionSpace = Discrete(source.action_names)
-    else:
+    if kind == "auto" and source.action_columns is not None and source.action_names is None:
+        kind = "continuous"  # the columns of a table say so
+    action: ActionSpace | None = discrete_actions({source.name: source.logged_actions}, kind, bounded=bool(low))
+    if action is None:
         given = (low, high) if low else (source.action_low, source.action_high)
         if given[0] is None or given[1] is None:
             refuse_unbounded([source.transitions])

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fova.commands.data.loading import check_actions, load
 from fova.commands.flags import parse
@@ -21,6 +22,8 @@ class ImportOptions:
     """Lowest action, one number or one per column; by default what the file declares, or -1."""
     action_high: tuple[float, ...] = ()
     """Highest action, likewise."""
+    actions: Literal["auto", "discrete", "continuous"] = "auto"
+    """Kind of the actions: discrete (codes 0, 1, 2, ...), continuous (quantities), or as the data shows."""
     download: bool = False
     """Fetch a Minari dataset that is not on this machine."""
     size: int = 10_000
@@ -36,7 +39,7 @@ def command(arguments: list[str]) -> None:
     from fova.data.minari_store import to_minari
 
     source = load(options.data, options.size, options.seed, options.download)
-    action = check_actions(source, options.action_low, options.action_high)
+    action = check_actions(source, options.action_low, options.action_high, options.actions)
     metadata = {"description": f"Imported by fova from {Path(options.data).name} ({source.format})."}
     folder = to_minari(source.transitions, options.to, action, metadata)
     terminal = Terminal()

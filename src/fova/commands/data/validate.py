@@ -1,6 +1,7 @@
 """`fova data validate`: check that training can use a file."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fova.commands.columns import columns_of, load_tables
 from fova.commands.data.loading import check_actions
@@ -22,6 +23,8 @@ class ValidateOptions:
     """Lowest action, one number or one per column; by default what the file declares, or -1."""
     action_high: tuple[float, ...] = ()
     """Highest action, likewise."""
+    actions: Literal["auto", "discrete", "continuous"] = "auto"
+    """Kind of the actions: discrete (codes 0, 1, 2, ...), continuous (quantities), or as the data shows."""
 
 
 def command(arguments: list[str]) -> None:
@@ -31,7 +34,7 @@ def command(arguments: list[str]) -> None:
 
     columns = columns_of(options.columns, options.missing, {})
     source = load_tables([options.data], columns)[options.data] if columns else sources.load(options.data)
-    check_actions(source, options.action_low, options.action_high)
+    check_actions(source, options.action_low, options.action_high, options.actions)
     terminal = Terminal()
     for note in (*source.notes, *doubts(source)):
         terminal.write_line(f"note: {note}")

@@ -161,7 +161,8 @@ def verdict(
     """The verdict from what every client reported about itself."""
     facts = [str(policy.facts[name]) for name in ("algorithm", "task", "client") if policy.facts.get(name)]
     about = " ".join(facts) or "policy"
-    return Verdict(about, discount, held_out, clients, federation_figures(list(clients.values())), settings)
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+    return Verdict(about, discount, held_out, clients, federation_figures(list(clients.values())), plain)
 
 
 def federation_figures(clients: Sequence[Figures]) -> Figures:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fova.errors import FovaError
+from fova.spaces import Discrete, Space
+from fova.tasks.sepsis import ACTIONS, FEATURES
 from fova.tasks.sepsis.tables import PATIENT_STATES, Floats, Tables, tables
 
 if TYPE_CHECKING:
@@ -41,9 +43,14 @@ def action_values(values: Floats, given: Tables | None = None) -> Floats:
 
 def policy_table(policy: "Policy", greedy: bool = True) -> Floats:
     """A trained policy as a table of probabilities: of its best actions, or as it samples."""
+    if policy.space != Space(FEATURES, Discrete(ACTIONS)):
+        raise FovaError(
+            f"The policy has {policy.space.words()}. A value in the sepsis task needs {FEATURES} features and the "
+            f"actions {ACTIONS[0]!r} to {ACTIONS[-1]!r} in this order."
+        )
     features = tables().features[:PATIENT_STATES]
     if greedy:
-        return np.eye(policy.space.action.count)[policy(features)]  # type: ignore[union-attr]
+        return np.eye(len(ACTIONS))[policy(features)]
     return policy.probabilities(features).astype(np.float64)
 
 

@@ -1,0 +1,93 @@
+"""`fova judge`: how good the policies of runs are, from logged episodes alone."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fova.commands.flags import parse
+from fova.commands.terminal import Terminal
+from fova.errors import FovaError
+
+if TYPE_CHECKING:
+    from fova.run.judged import Judged
+
+SETTINGS = ("rounds", "steps", "critics", "hidden", "batch_size", "critic_lr", "huber", "aggregation", "seed")
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """Judge the policies of runs without a simulator, on the episodes that the runs held out.
+
+    One run: a table with a verdict for every client. Several runs: a ranking, too. The verdict is written to
+    judge.json in the run's directory, where `fova report` finds it.
+    """
+
+    runs: tuple[Path, ...]
+    """Directories of runs, for instance runs/wards."""
+    data: tuple[str, ...] = ()
+    """Judge on these data files instead, one per client. They must not have trained the policy."""
+    rounds: int = 40
+    """Rounds of the fit."""
+    steps: int = 200
+    """Gradient steps of every critic at every client in a round."""
+    critics: int = 5
+    """Repetitions of the fit; their spread is part of the intervals."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the critics' hidden layers."""
+    batch_size: int = 256
+    """Transitions in a minibatch."""
+    critic_lr: float = 3e-4
+    """Adam's learning rate."""
+    huber: float = 1.0
+    """Error, in units of reward, beyond which the loss is linear; 0 is the squared loss."""
+    aggregation: str = "algorithm"
+    """How the server combines critics: algorithm (by rows), uniform, median, trimmed-mean or krum."""
+    seed: int = 0
+    """Seed of the fit. The same seed gives the same figures."""
+    json: bool = False
+    """Print JSON instead of tables."""
+    quiet: bool = False
+    """Show no progress."""
+    plain: bool = False
+    """Print plain lines instead of a live display."""
+
+
+def command(arguments: list[str]) -> None:
+    options = parse(JudgeOptions, "fova judge", arguments, positional=True)
+    if not options.runs:
+        raise FovaError("Name at least one run, for instance: fova judge runs/wards")
+    from fova.evaluation.judging.judge import JudgeSettings
+    from fova.progress import choose
+    from fova.run.judged import Judged, judge_run
+
+    settings = JudgeSettings(**{name: getattr(options, name) for name in SETTINGS})
+    terminal = Terminal()
+    progress = choose(options.quiet or options.json, options.plain, terminal)
+    try:
+        judged = [Judged(run, judge_run(run, settings, options.data, progress=progress)) for run in options.runs]
+    finally:
+        progress.finish()
+    if options.json:
+        print(json.dumps({str(one.directory): one.verdict.to_json() for one in judged}, indent=2))
+        return
+    _show(judged, bool(options.data), terminal)
+
+
+def _show(judged: "list[Judged]", on_new_data: bool, terminal: Terminal) -> None:
+    from fova.reports.verdicts import ranking_table, verdict_table
+    from fova.run.judged import comparable, ranked
+
+    for one in judged:
+        terminal.write_line(f"{one.directory}: {one.verdict.policy}")
+        terminal.print(verdict_table(one.verdict))
+        terminal.write_line(one.verdict.sentence())
+        if not on_new_data:
+            terminal.write_line(f"verdict  {one.directory / 'judge.json'}")
+    if len(judged) > 1:
+        terminal.print(ranking_table([(str(one.directory), one.verdict) for one in ranked(judged)]))
+        if not comparable(judged):
+            terminal.write_line(
+                "These runs were judged on different episodes, so their values are not comparable. Train them with "
+                "the same clients, --seed and --hold-out, or judge them on the same files with --data."
+            )
