@@ -1,5 +1,6 @@
 """Certificates are held to Python's own TLS, and keys to Flower's own signatures."""
 
+import shutil
 import ssl
 
 import pytest
@@ -116,3 +117,16 @@ def test_the_command_teaches(fova_command, tmp_path):
     code, _, errors = fova_command("certificates")
     assert code == 2
     assert "fova certificates make" in errors
+
+
+def test_bad_and_double_keys_are_skipped_with_a_warning(directory, tmp_path):
+    server = shutil.copytree(directory / "server", tmp_path / "server")
+    clients, warnings = server / "clients", []
+    known = registered(server)
+    name = sorted(known)[0]
+    (clients / "empty.pub").write_bytes(b"")
+    (clients / "zz-twin.pub").write_bytes((clients / f"{name}.pub").read_bytes())
+    assert registered(server, warnings.append) == known
+    assert len(warnings) == 2
+    assert "empty.pub cannot be read" in warnings[0]
+    assert f"zz-twin.pub holds the key of {name}, too. It is skipped" in warnings[1]
