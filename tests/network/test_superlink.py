@@ -1,11 +1,15 @@
 """The door before a SuperLink, tried with callers from here and from elsewhere."""
 
 import asyncio
+import socket
+import threading
 
 import httpx
 import pytest
+import uvicorn
 
-from fova.network.superlink import ControlFence
+from fova.network import superlink
+from fova.network.superlink import Door, proof
 
 
 async def behind_the_door(scope, receive, send):
@@ -13,13 +17,21 @@ async def behind_the_door(scope, receive, send):
     await send({"type": "http.response.body", "body": b"inside"})
 
 
-def status(path, caller, trusted=frozenset()):
+SECRET = "only the server's user knows"
+
+
+def answer(path, caller, trusted=frozenset(), headers=None, content=None, app=behind_the_door):
     async def ask():
-        transport = httpx.ASGITransport(ControlFence(behind_the_door, trusted), client=(caller, 50000))
+        door = Door(app, trusted, frozenset({"192.0.2.7"}), SECRET)
+        transport = httpx.ASGITransport(door, client=(caller, 50000))
         async with httpx.AsyncClient(transport=transport, base_url="https://server") as client:
-            return (await client.post(path)).status_code
+            return await client.post(path, headers=headers, content=content)
 
     return asyncio.run(ask())
+
+
+def status(path, caller, trusted=frozenset(), secret=SECRET):
+    return answer(path, caller, trusted, {superlink.SECRET_HEADER: secret}).status_code
 
 
 @pytest.mark.parametrize("path", ["/v1/control/start-run", "/v1/runtime/pull-object", "/docs", "/v1/fleet"])
@@ -52,7 +64,7 @@ def test_paths_that_only_look_like_the_clients_interface(path):
         async def send(message):
             pass
 
-        await ControlFence(inside)(scope, receive, send)
+        await Door(inside)(scope, receive, send)
         return reached
 
     reached = asyncio.run(ask())
@@ -69,3 +81,160 @@ def test_flower_still_has_the_hook_and_the_one_port_that_the_door_is_for():
     assert "*extensions.get_middleware()" in inspect.getsource(main._get_middleware)
     assert callable(extensions.get_middleware)
     assert "include_router(control_router)" in inspect.getsource(main.create_app)
+
+
+# --- The control interface ---
+
+
+@pytest.mark.parametrize("caller", ["127.0.0.1", "::1", "192.0.2.7"])
+def test_on_this_machine_the_control_interface_asks_for_the_secret(caller):
+    path = "/v1/control/start-run"
+    assert status(path, caller) == 200
+    assert status(path, caller, secret="wrong") == 403
+    assert answer(path, caller).status_code == 403
+    assert answer("/v1/runtime/pull-object", caller).status_code == 200, "Flower's own processes have tokens"
+
+
+def test_without_a_secret_nobody_is_let_in():
+    async def ask():
+        transport = httpx.ASGITransport(Door(behind_the_door), client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="https://server") as client:
+            return (await client.post("/v1/control/x", headers={superlink.SECRET_HEADER: ""})).status_code
+
+    assert asyncio.run(ask()) == 403
+
+
+def test_the_superlink_proves_that_it_has_the_secret():
+    headers = {superlink.SECRET_HEADER: SECRET, superlink.NONCE_HEADER: "abc"}
+    shown = answer("/v1/control/list-runs", "127.0.0.1", headers=headers).headers[superlink.PROOF_HEADER]
+    assert shown == proof(SECRET, "abc") != proof(SECRET, "abd")
+    assert superlink.PROOF_HEADER not in answer("/v1/fleet/x", "10.0.0.9", headers=headers).headers
+
+
+# --- Limits before anybody is known ---
+
+
+async def reads_all(scope, receive, send):
+    while (await receive()).get("more_body"):
+        pass
+    await behind_the_door(scope, receive, send)
+
+
+def test_a_large_body_is_refused_before_it_is_received():
+    declared = answer("/v1/fleet/x", "10.0.0.9", headers={"content-length": str(2**31)}, content=b"", app=reads_all)
+    assert declared.status_code == 413
+
+    def endless():
+        for _ in range(100):
+            yield bytes(2**20)
+
+    async def pieces():
+        for piece in endless():
+            yield piece
+
+    assert answer("/v1/fleet/x", "10.0.0.9", content=pieces(), app=reads_all).status_code == 413
+    assert answer("/v1/fleet/x", "10.0.0.9", content=bytes(2**20), app=reads_all).status_code == 200
+
+
+def test_bodies_that_arrive_together_are_limited_together(monkeypatch):
+    monkeypatch.setattr(superlink, "LARGEST_TOTAL", 3 * 2**20)
+    door = Door(reads_all, secret=SECRET)
+
+    async def ask():
+        gate = asyncio.Event()
+
+        async def slow():
+            yield bytes(2 * 2**20)
+            await gate.wait()
+            yield b"x"
+
+        transport = httpx.ASGITransport(door, client=("10.0.0.9", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="https://server") as client:
+            first = asyncio.create_task(client.post("/v1/fleet/x", content=slow()))
+            while door.total == 0:
+                await asyncio.sleep(0.01)
+            second = await client.post("/v1/fleet/x", content=bytes(2 * 2**20))
+            gate.set()
+            return (await first).status_code, second.status_code
+
+    assert asyncio.run(ask()) == (200, 413)
+    assert door.total == 0
+
+
+def test_a_body_that_never_comes_is_given_up(monkeypatch):
+    monkeypatch.setattr(superlink, "BODY_SECONDS", 0.05)
+
+    async def ask():
+        never, sent = asyncio.Event(), []
+
+        async def receive():
+            await never.wait()
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "path": "/v1/fleet/x", "client": ("10.0.0.9", 1), "method": "POST", "headers": []}
+        await Door(reads_all)(scope, receive, send)
+        return sent[0]["status"]
+
+    assert asyncio.run(ask()) == 413
+
+
+# --- Connections that never become requests ---
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server on loopback with small limits, in a thread."""
+    monkeypatch.setattr(superlink, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(superlink, "MOST_CONNECTIONS", 20)
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(behind_the_door, http=superlink.BoundedProtocol, loop="asyncio", lifespan="off")
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, args=([listening],), daemon=True)
+    thread.start()
+    yield listening.getsockname()
+    running.should_exit = True
+    thread.join(30)
+
+
+def is_closed(connection):
+    connection.settimeout(30)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_half_sent_requests_are_cut_off_and_others_are_served(server):
+    half = []
+    for _ in range(20):
+        connection = socket.create_connection(server)
+        connection.sendall(b"POST /v1/fleet/x HTTP/1.1\r\nHost: x\r\n")
+        half.append(connection)
+    assert all(is_closed(connection) for connection in half), "no headers within the time"
+    assert httpx.post(f"http://{server[0]}:{server[1]}/x").text == "inside"
+
+
+def test_a_second_request_on_a_connection_has_a_time_limit_too(server):
+    with socket.create_connection(server) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.settimeout(30)
+        assert b"200" in connection.recv(1000)
+        connection.sendall(b"GET / HTTP/1.1\r\nHost:")
+        while (received := connection.recv(1000)) and b"inside" in received:
+            pass
+        assert received == b"" or is_closed(connection)
+
+
+def test_no_more_than_so_many_connections_are_open(server, monkeypatch):
+    monkeypatch.setattr(superlink, "HEADER_SECONDS", 20.0)
+    connections = [socket.create_connection(server) for _ in range(20)]
+    with socket.create_connection(server) as one_more:
+        one_more.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert is_closed(one_more)
+    connections[0].sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    connections[0].settimeout(30)
+    assert b"200" in connections[0].recv(1000), "those that were there first are served"
+    for connection in connections:
+        connection.close()

@@ -48,6 +48,9 @@ class ClientOptions:
     """Highest action, for the same check."""
     actions: Literal["auto", "discrete", "continuous"] = "auto"
     """Kind of the actions, for the same check: discrete (codes), continuous (quantities), or as the data shows."""
+    insist_privacy: str | None = None
+    """The least privacy that this client accepts, as clip=1,noise=2,epsilon=8: it refuses plans that clip higher or
+    add less noise, and stops answering for good when epsilon is spent. Its account is kept in the state folder."""
     insecure: bool = False
     """Connect without encryption and without checking the server's identity. For trials on one machine."""
     quiet: bool = False
@@ -117,4 +120,5 @@ def _client_config(options: ClientOptions, file: "ConfigFile") -> "ClientConfig"
         task=options.task or file.task,
         size=options.size if options.size is not None else (spec.size if spec else None),
         offset=options.offset if options.offset is not None else (spec.offset if spec else None),
+        insist_privacy=options.insist_privacy or (spec.insist_privacy if spec else None),
     )

@@ -17,6 +17,7 @@ epsilon over all orders.
 """
 
 import math
+from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
@@ -33,8 +34,23 @@ LEAST_NOISE = 0.1
 def epsilon(noise: float, sampling: float, rounds: int, delta: float) -> float:
     """The epsilon that `rounds` rounds spend at the given delta. `noise` is s above, `sampling` is q."""
     _insist_on_sense(noise, sampling, rounds, delta)
-    implied = rounds * _divergences(noise, sampling) + np.log1p(-1 / ORDERS) - np.log(ORDERS * delta) / (ORDERS - 1)
+    return _implied(rounds * _divergences(noise, sampling), delta)
+
+
+def _implied(divergences: NDArray[np.float64], delta: float) -> float:
+    """The epsilon that a total divergence at every order implies."""
+    implied = divergences + np.log1p(-1 / ORDERS) - np.log(ORDERS * delta) / (ORDERS - 1)
     return max(0.0, float(implied.min()))
+
+
+def epsilon_of(rounds: Mapping[float, int], delta: float) -> float:
+    """The epsilon of rounds without sampling, where `rounds` says how many had which noise; 0 for none."""
+    counts = {noise: count for noise, count in rounds.items() if count}
+    if not counts:
+        return 0.0
+    for noise, count in counts.items():
+        _insist_on_sense(noise, 1.0, count, delta)
+    return _implied(np.sum([count * _divergences(noise, 1.0) for noise, count in counts.items()], axis=0), delta)
 
 
 @cache

@@ -55,6 +55,8 @@ class ClientSpec:
     """Row to start from in the source; by default the next episode after the previous client of the same source."""
     name: str | None = None
     """Name of the client; by default its source and a number."""
+    insist_privacy: str | None = None
+    """The least privacy that `fova client` accepts: clip=1,noise=2,epsilon=8. It is not for simulations."""
 
     def __post_init__(self) -> None:
         check_ranges(self)

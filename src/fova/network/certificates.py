@@ -11,7 +11,7 @@ server/clients/NAME.pub. Existing files are never overwritten, so the command ca
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -62,9 +62,24 @@ def make(directory: Path, hosts: Sequence[str], clients: Sequence[str], days: in
     return made
 
 
-def registered(server: Path) -> dict[str, bytes]:
-    """The clients registered with a server: name -> public key in PEM form, as Flower's control interface needs."""
-    return {path.stem: _public_pem(path) for path in sorted((server / "clients").glob("*.pub"))}
+def registered(server: Path, warn: Callable[[str], None] = lambda words: None) -> dict[str, bytes]:
+    """The clients registered with a server: name -> public key in PEM form, as Flower's control interface needs.
+
+    A key that cannot be read, or that another client has already, is skipped with a warning.
+    """
+    found: dict[str, bytes] = {}
+    for path in sorted((server / "clients").glob("*.pub")):
+        try:
+            key = _public_pem(path)
+        except FovaError as error:
+            warn(f"{error} It is skipped.")
+            continue
+        twin = next((name for name, other in found.items() if other == key), None)
+        if twin is not None:
+            warn(f"{path} holds the key of {twin}, too. It is skipped: make a key for each client.")
+            continue
+        found[path.stem] = key
+    return found
 
 
 def _public_pem(path: Path) -> bytes:

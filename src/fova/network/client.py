@@ -18,15 +18,19 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fova.algorithms.base import Submission
 from fova.data.action_kind import ActionKind
 from fova.errors import FovaError
 from fova.federation import rounds
 from fova.federation.clients import ClientSpec, Federation
 from fova.federation.engine import State
+from fova.federation.privacy import Privacy
 from fova.federation.statistics import Statistics, client_statistics
+from fova.federation.wire import from_named_arrays, named_arrays
 from fova.machine import runtime
 from fova.machine.files import write_atomically
 from fova.network import messages
+from fova.network.budget import Budget, Floor, keep_answer, kept_answer, question_digest
 from fova.network.intake import Refused, insist_on_name
 from fova.network.journal import Journal
 from fova.network.plan import Plan, client_work
@@ -53,9 +57,13 @@ class ClientConfig:
     """Transitions to take."""
     offset: int | None = None
     """Row to start from."""
+    insist_privacy: str | None = None
+    """The least privacy that the client accepts, as clip=1,noise=2,epsilon=8."""
 
     def __post_init__(self) -> None:
         insist_on_name(self.name)
+        if self.insist_privacy is not None:
+            Floor.parse(self.insist_privacy)
 
     def load(
         self,
@@ -85,6 +93,10 @@ class Client:
         self.config, self.plan = config, plan
         self.checkpoints = Path(config.state) / plan.run_id
         self.journal = Journal(Path(config.state) / "journal.jsonl")
+        self.budget = Budget(Path(config.state))
+        self.floor = Floor.parse(config.insist_privacy) if config.insist_privacy is not None else None
+        if self.floor is not None:
+            self.floor.check(plan.privacy)
 
     @cached_property
     def federation(self) -> Federation:
@@ -116,7 +128,13 @@ class Client:
         fresh, server = self.plan.start()
         number, counted, broadcast, statistics = messages.read_round_question(content, self.plan, server.broadcast)
         self._notice_changed_data()
+        question = question_digest(self.plan.run_id, number, named_arrays(broadcast))
+        if self.plan.privacy is not None and (kept := kept_answer(self.checkpoints, question)) is not None:
+            return self._the_same_again(number, kept)
+        if self.floor is not None and self.plan.privacy is not None:
+            self.budget.insist_on_room(self.floor, self.plan.privacy)
         learner = self._learner(counted, fresh)
+        before = learner
         learner, sent, sound = client_work(
             self.plan.algorithm,
             self.plan.envelope,
@@ -127,11 +145,16 @@ class Client:
             rounds.client_key(self.plan.root_key, number, rounds.identity(self.config.name)),
             secret_key(),
         )
-        if not sound:
+        if not sound and self.plan.privacy is None:
             raise Refused(f"Training diverged in round {number + 1}: the parameters are not finite.")
+        if not sound:  # to say so would tell about the data; what is sent is an update of zeros with noise
+            self.journal.note(f"Training diverged in round {number + 1}: an update of zeros is sent.")
+            learner = before
         # Save before sending, so that the state of every accepted reply is on disk.
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], learner)
         save_checkpoint(self.checkpoints, State(number + 1, (), stacked), self.plan.training_fingerprint())
+        if self.plan.privacy is not None:
+            self._spend(self.plan.privacy, question, sent)
         own = self.plan.algorithm.local_policy(learner)
         policy = from_actor(
             own,
@@ -146,6 +169,20 @@ class Client:
             f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
         )
         return messages.round_answer(self.plan, number, self.config.name, sent)
+
+    def _spend(self, privacy: Privacy, question: str, sent: Submission) -> None:
+        """Enter a private answer into the client's own account and keep it, before it leaves."""
+        self.budget.spend(privacy.noise)
+        keep_answer(self.checkpoints, question, named_arrays(sent.parameters))
+        spent = self.budget.epsilon(privacy.delta)
+        self.journal.note(f"privacy: epsilon {spent:.2f} spent in all runs so far, at delta {privacy.delta:g}")
+
+    def _the_same_again(self, number: int, kept: dict[str, Any]) -> RecordDict:
+        """The answer that was given before. A second one, with other noise, would tell more about the data."""
+        self.journal.note(f"round {number + 1} was asked again: the same answer is sent, which spends no privacy")
+        parameters = from_named_arrays(kept, self.plan.submission_like().parameters)
+        answer = Submission(parameters, jnp.zeros(()), {})
+        return messages.round_answer(self.plan, number, self.config.name, answer)
 
     def _notice_changed_data(self) -> None:
         """Tell the owner if the data is not what it was in the round before. Training goes on with the new data."""

@@ -6,7 +6,9 @@ the user's home directory.
 """
 
 import hashlib
+import hmac
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -27,10 +29,19 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
 from fova.errors import FovaError
 from fova.machine.interrupts import Interrupted, StopSignal, stop_signal
-from fova.network import certificates, journal
+from fova.network import certificates, journal, processes
 from fova.network.client import ClientConfig
+from fova.network.intake import one_line
 from fova.network.server import STOP_REQUEST
-from fova.network.superlink import CONTROL_HOSTS
+from fova.network.superlink import (
+    CONTROL_HOSTS,
+    NONCE_HEADER,
+    OWN_HOSTS,
+    PROOF_HEADER,
+    SECRET,
+    SECRET_HEADER,
+    proof,
+)
 from fova.network.supernode import bundle
 from fova.progress import Failed, Finished, Progress
 from fova.run.directory import RunDirectory
@@ -43,6 +54,8 @@ QUIET_FLOWER = {
 SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 15.0
 SECONDS_BETWEEN_CHECKS = 10.0
+STARTS = 5  # of a SuperLink that dies
+SUPEREXEC, CHECKS_WITHOUT_SUPEREXEC = "superexec", 3
 # A SuperNode gives up after this time if the server does not answer. The reason is then printed.
 SECONDS_TO_CONNECT = 30
 # A client restarts its SuperNode after this time if it ended (server restarted, network down).
@@ -63,28 +76,71 @@ class Address:
 
 
 def serve(run: RunDirectory, address: Address, progress: Progress) -> None:
-    """Start a SuperLink, continue the run on it from its last saved round, and stop the SuperLink."""
+    """Train the run on a SuperLink of its own, from its last saved round. One that dies is started again."""
+    for attempt in range(1, STARTS + 1):
+        try:
+            _serve_once(run, address, progress)
+            return
+        except SuperLinkDied as error:
+            if attempt == STARTS:
+                raise
+            progress.note(f"{error} Starting it again; the run goes on from its last saved round.")
+
+
+class SuperLinkDied(FovaError):
+    """The SuperLink ended while the training went on."""
+
+
+def _serve_once(run: RunDirectory, address: Address, progress: Progress) -> None:
+    insist_on_a_free_port(address)
     reader = journal.Reader(run.path / "journal.jsonl")
-    with _superlink(run, address) as process, _control(address) as control:
+    secret = secrets.token_hex(32)
+    with _superlink(run, address, secret) as process, _control(address, secret) as control:
         _wait_until_up(process, control, run)
         known: set[str] = set()
-        _register(control, address, known)
+        _register(control, address, known, progress)
         started = control.StartRun(
             StartRunRequest(
                 fab=fab_to_proto(_fab()),
                 override_config=user_config_to_proto({"directory": str(run.path.resolve())}),
             )
         )
-        checked = time.monotonic()
+        checked, warned = time.monotonic(), False
         with stop_signal(progress.note) as stop:
             while not _ended(reader, run, stop, progress):
                 if process.poll() is not None:
-                    raise FovaError(f"The SuperLink ended by itself. Its last words are in {_log(run.path)}.")
+                    raise SuperLinkDied(f"The SuperLink ended by itself. Its last words are in {_log(run.path)}.")
                 if time.monotonic() - checked > SECONDS_BETWEEN_CHECKS:
                     checked = time.monotonic()
-                    _register(control, address, known)
-                    _insist_on_running(control, started.run_id, run)
+                    try:
+                        _register(control, address, known, progress)
+                        _insist_on_running(control, started.run_id, run)
+                        warned = False
+                    except httpx.HTTPError as error:  # it is busy, or stopped for a while; the training goes on
+                        if not warned:
+                            progress.note(f"the SuperLink does not answer ({type(error).__name__}); asking again")
+                        warned = True
                 time.sleep(0.5)
+
+
+def insist_on_a_free_port(address: Address) -> None:
+    """Refuse a port that another process listens on: its SuperLink would be taken for ours."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise FovaError(
+            f"The server cannot listen on {address.host}: {error}. Give an address of this machine."
+        ) from error
+    family, kind, protocol, _, place = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(place)
+        except OSError as error:
+            raise FovaError(
+                f"Port {address.port} of {address.host} cannot be used: {error.strerror}. Another server may be "
+                "running; stop it, or choose another port: --port"
+            ) from error
 
 
 def _ended(reader: journal.Reader, run: RunDirectory, stop: StopSignal, progress: Progress) -> bool:
@@ -105,7 +161,7 @@ def _ended(reader: journal.Reader, run: RunDirectory, stop: StopSignal, progress
     return False
 
 
-def _superlink(run: RunDirectory, address: Address) -> Any:
+def _superlink(run: RunDirectory, address: Address, secret: str) -> Any:
     command = ["--host", address.host, "--port", str(address.port), "--disable-runtime-dependency-installation"]
     if address.certificates is None:
         command += ["--insecure"]
@@ -113,9 +169,13 @@ def _superlink(run: RunDirectory, address: Address) -> Any:
         folder = address.certificates
         command += ["--enable-supernode-auth", "--ssl-ca-certfile", str(folder / "ca.crt")]
         command += ["--ssl-certfile", str(folder / "server.crt"), "--ssl-keyfile", str(folder / "server.key")]
-    # A machine that connects to its own public address appears with that address.
-    trusted = sorted({*address.control_hosts, *_addresses(address.host)})
-    return _flower("superlink", command, run.path, {CONTROL_HOSTS: " ".join(trusted)})
+    settings = {
+        CONTROL_HOSTS: " ".join(sorted(address.control_hosts)),
+        # A machine that connects to its own public address appears with that address.
+        OWN_HOSTS: " ".join(sorted(_addresses(address.host))),
+        SECRET: secret,
+    }
+    return _flower("superlink", command, run.path, settings)
 
 
 def _addresses(host: str) -> set[str]:
@@ -125,16 +185,32 @@ def _addresses(host: str) -> set[str]:
         raise FovaError(f"The server cannot listen on {host}: {error}. Give an address of this machine.") from error
 
 
+class OwnSuperLink:
+    """Shows our secret with every request, and accepts an answer only from a SuperLink that has it, too."""
+
+    def __init__(self, secret: str) -> None:
+        self.secret = secret
+
+    def intercept(self, context: Any, call_next: Any) -> Any:
+        nonce = secrets.token_hex(16)
+        context.request.headers.update({SECRET_HEADER: self.secret, NONCE_HEADER: nonce})
+        response = call_next(context)
+        shown = response.headers.get(PROOF_HEADER, "")
+        if not response.is_error and not hmac.compare_digest(shown, proof(self.secret, nonce)):
+            raise FovaError("Another program answers in the name of our SuperLink. Choose another port: --port")
+        return response
+
+
 @contextmanager
-def _control(address: Address) -> Iterator[ControlHttpClient]:
-    """Connect to the SuperLink's control interface, which accepts requests from this machine."""
+def _control(address: Address, secret: str) -> Iterator[ControlHttpClient]:
+    """Connect to the SuperLink's control interface, which asks for our secret."""
     authority = None if address.certificates is None else str(address.certificates / "ca.crt")
     host = "127.0.0.1" if address.host in ("0.0.0.0", "::", "localhost") else address.host
     with ControlHttpClient.from_server_address(
         f"{host}:{address.port}",
         authority is None,
         authority,
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI"), OwnSuperLink(secret)],
     ) as client:
         yield client
 
@@ -152,14 +228,26 @@ def _wait_until_up(process: subprocess.Popen[bytes], control: ControlHttpClient,
     raise FovaError(f"The SuperLink {reason}. Is the port taken? Its last words:\n{_last_words(run.path)}")
 
 
-def _register(control: ControlHttpClient, address: Address, known: set[str]) -> None:
-    """Register every client with a public key, including clients that are added while the server runs."""
+def _register(control: ControlHttpClient, address: Address, known: set[str], progress: Progress) -> None:
+    """Register every client with a public key, including clients that are added while the server runs.
+
+    A key that cannot be registered is named once and skipped.
+    """
     if address.certificates is None:
         return
-    for name, key in certificates.registered(address.certificates).items():
+
+    def warn(words: str) -> None:
+        if words not in known:
+            progress.note(words)
+            known.add(words)
+
+    for name, key in certificates.registered(address.certificates, warn).items():
         if name not in known:
-            control.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
             known.add(name)
+            try:
+                control.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+            except httpx.HTTPStatusError as error:
+                progress.note(f"{name} cannot be registered and cannot join: {one_line(error.response.text)}")
 
 
 def _insist_on_running(control: ControlHttpClient, run_id: int, run: RunDirectory) -> None:
@@ -187,10 +275,7 @@ def participate(config: ClientConfig, server: str, folder: Path | None, progress
     said = ""
     while True:
         with _supernode(config, server, folder, state) as process:
-            while process.poll() is None:
-                for event in reader.new():
-                    progress(event)
-                time.sleep(0.5)
+            _watch(process, state, reader, progress)
         if folder is not None and "Unable to parse the private key" in _last_words(state):
             raise FovaError(f"{folder / 'client.key'} is not a key as `fova certificates make` makes it.")
         words = _why(_last_words(state), server)
@@ -198,6 +283,24 @@ def participate(config: ClientConfig, server: str, folder: Path | None, progress
             progress.note(f"{words} Trying again every {SECONDS_TO_RECONNECT:.0f} s.")
             said = words
         time.sleep(SECONDS_TO_RECONNECT)
+
+
+def _watch(process: subprocess.Popen[bytes], state: Path, reader: journal.Reader, progress: Progress) -> None:
+    """Show what the client's processes say until the SuperNode ends. One without its SuperExec does not train."""
+    mark, missing, checked = processes.mark_of(state), 0, time.monotonic()
+    while process.poll() is None:
+        for event in reader.new():
+            progress(event)
+        if time.monotonic() - checked > SECONDS_BETWEEN_CHECKS and processes.PROCESSES.exists():
+            checked = time.monotonic()
+            here = any(SUPEREXEC in line for line in processes.commands(mark))
+            missing = 0 if here else missing + 1
+            if missing == CHECKS_WITHOUT_SUPEREXEC:
+                progress.note(
+                    "The process that starts the training has ended. Starting the client's processes again."
+                )
+                return
+        time.sleep(0.5)
 
 
 def _supernode(config: ClientConfig, server: str, folder: Path | None, state: Path) -> Any:
@@ -249,7 +352,11 @@ def _flower(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run one of Flower's processes and stop it on exit. Its output goes to flower.log in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    settings = os.environ | QUIET_FLOWER | environment | {"FLWR_HOME": str((folder / ".flwr").resolve())}
+    mark = processes.mark_of(folder)
+    processes.end(mark)  # what an earlier start left behind
+    settings = os.environ | QUIET_FLOWER | environment
+    settings |= {"FLWR_HOME": str((folder / ".flwr").resolve()), processes.MARK: mark}
+    settings[processes.PARENT] = str(os.getpid())
     # Flower starts its helper programs by name. They are installed beside this Python.
     settings["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), settings.get("PATH", "")))
     with _log(folder).open("ab") as log:
@@ -263,6 +370,7 @@ def _flower(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        processes.end(mark)  # Flower's helpers have sessions of their own and may outlive it
 
 
 def _start(command: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:

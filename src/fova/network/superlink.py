@@ -1,40 +1,121 @@
-"""Flower's SuperLink with restricted access: other machines can reach only the interface for clients.
+"""Flower's SuperLink behind a door: who may use which interface, and how much anybody may send before it is known.
 
-A SuperLink serves all its interfaces on one port. The control interface can start runs, and a run is code. The
-runtime interface is for processes of this machine. Therefore both accept requests only from this machine and from
-the addresses in FOVA_CONTROL_HOSTS. Run as `python -m fova.network.superlink`, with the arguments of
-`flower-superlink`.
+A SuperLink serves all its interfaces on one port. The control interface can start runs, and a run is code: it needs
+a secret that only the server's user can read, or an address in FOVA_CONTROL_HOSTS. The runtime interface is for
+processes of this machine. Only the clients' interface is open to others. Run as `python -m fova.network.superlink`,
+with the arguments of `flower-superlink`.
+
+Before a peer has shown its key, it can open connections and send headers and bodies. All three have limits here:
+the number of connections, the time for a handshake and for headers, the size and the time of a body.
 """
 
+import asyncio
+import hashlib
+import hmac
 import ipaddress
 import os
-from typing import Any
+import ssl
+from collections import Counter
+from typing import Any, ClassVar
 
+import uvicorn
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-FOR_CLIENTS = "/v1/fleet/"
-CONTROL_HOSTS = "FOVA_CONTROL_HOSTS"  # addresses, separated by spaces
+FOR_CLIENTS, CONTROL = "/v1/fleet/", "/v1/control/"
+CONTROL_HOSTS = "FOVA_CONTROL_HOSTS"  # addresses of other machines, separated by spaces
+OWN_HOSTS = "FOVA_OWN_HOSTS"  # addresses of this machine, likewise
+SECRET = "FOVA_CONTROL_SECRET"  # the environment of a process can be read by its own user only
+SECRET_HEADER, NONCE_HEADER, PROOF_HEADER = "x-fova-secret", "x-fova-nonce", "x-fova-proof"
+
+# Flower sends arrays in chunks of 20 MiB.
+LARGEST_BODY = 32 * 2**20
+LARGEST_TOTAL = 512 * 2**20  # bodies that are being received at the same time
+BODY_SECONDS = 60.0  # without a further byte
+HEADER_SECONDS = 15.0
+HANDSHAKE_SECONDS = 10.0
+MOST_CONNECTIONS = 512
+MOST_FROM_ONE_ADDRESS = 128
 
 
-class ControlFence:
-    """ASGI middleware that lets other machines use only the interface for clients."""
+def proof(secret: str, nonce: str) -> str:
+    """What only a process with the same secret can answer to a nonce."""
+    return hmac.new(secret.encode(), nonce.encode(), hashlib.sha256).hexdigest()
 
-    def __init__(self, app: Any, trusted: frozenset[str] = frozenset()) -> None:
-        self.app, self.trusted = app, trusted
+
+class _TooMuch(Exception):
+    """A body is too large or too slow."""
+
+
+class Door:
+    """ASGI middleware: who may use which interface, and how large a body may be."""
+
+    def __init__(
+        self, app: Any, trusted: frozenset[str] = frozenset(), own: frozenset[str] = frozenset(), secret: str = ""
+    ) -> None:
+        self.app, self.trusted, self.own, self.secret = app, trusted, own, secret
+        self.total = 0  # bytes of bodies that are being received
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        if scope["type"] in ("http", "websocket") and not self._may(scope):
-            refusal = PlainTextResponse("Only the machine that runs the server may use this.\n", status_code=403)
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        headers = {name.lower(): value for name, value in scope.get("headers", [])}
+        if not self._may(scope, headers):
+            refusal = PlainTextResponse("Only the user who runs the server may use this.\n", status_code=403)
             await refusal(scope, receive, send)
             return
-        await self.app(scope, receive, send)
+        await self._within_limits(scope, headers, receive, send)
 
-    def _may(self, scope: dict[str, Any]) -> bool:
-        if scope["type"] == "http" and scope["path"].startswith(FOR_CLIENTS):
+    def _may(self, scope: dict[str, Any], headers: dict[bytes, bytes]) -> bool:
+        path, host = scope.get("path", ""), scope["client"][0] if scope.get("client") else ""
+        if scope["type"] == "http" and path.startswith(FOR_CLIENTS):
             return True
-        host = scope["client"][0] if scope.get("client") else ""
-        return host in self.trusted or is_loopback(host)
+        if host in self.trusted:
+            return True
+        if not (is_loopback(host) or host in self.own):
+            return False
+        given = headers.get(SECRET_HEADER.encode(), b"").decode("latin-1")
+        return not path.startswith(CONTROL) or (bool(self.secret) and hmac.compare_digest(given, self.secret))
+
+    async def _within_limits(self, scope: Any, headers: dict[bytes, bytes], receive: Any, send: Any) -> None:
+        received, complete, started = 0, False, False
+
+        async def receive_some() -> Any:
+            nonlocal received, complete
+            if complete:  # what follows the body is the end of the connection, however long it takes
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), BODY_SECONDS)
+            except TimeoutError as error:
+                raise _TooMuch from error
+            size = len(message.get("body", b""))
+            received, self.total = received + size, self.total + size
+            complete = not message.get("more_body", False)
+            if received > LARGEST_BODY or self.total > LARGEST_TOTAL:
+                raise _TooMuch
+            return message
+
+        async def send_proof(message: Any) -> None:
+            nonlocal started
+            started = True
+            nonce = headers.get(NONCE_HEADER.encode())
+            if message["type"] == "http.response.start" and nonce is not None and scope["path"].startswith(CONTROL):
+                shown = proof(self.secret, nonce.decode("latin-1")).encode()
+                message = message | {"headers": [*message.get("headers", []), (PROOF_HEADER.encode(), shown)]}
+            await send(message)
+
+        declared = headers.get(b"content-length", b"0")
+        try:
+            if not declared.isdigit() or int(declared) > LARGEST_BODY:
+                raise _TooMuch
+            await self.app(scope, receive_some, send_proof)
+        except _TooMuch:
+            if not started:
+                await PlainTextResponse("The body is too large or too slow.\n", 413)(scope, receive, send)
+        finally:
+            self.total -= received
 
 
 def is_loopback(host: str) -> bool:
@@ -44,14 +125,91 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+class BoundedProtocol(H11Protocol):
+    """Uvicorn's HTTP protocol with a limit on connections and on the time until a request's headers are there."""
+
+    by_address: ClassVar[Counter[str]] = Counter()
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        self._timer: asyncio.TimerHandle | None = None
+        self.by_address[self._address] += 1
+        too_many = self.by_address.total() > MOST_CONNECTIONS and not is_loopback(self._address)
+        if too_many or self._from_here() > self._most_from_here():
+            transport.abort()
+            return
+        self._wait_for_headers()
+
+    def _from_here(self) -> int:
+        return self.by_address[self._address]
+
+    def _most_from_here(self) -> int:
+        return MOST_CONNECTIONS if is_loopback(self._address) else MOST_FROM_ONE_ADDRESS
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        self.by_address[self._address] -= 1
+        if not self.by_address[self._address]:
+            del self.by_address[self._address]
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait_for_headers()
+
+    def _wait_for_headers(self) -> None:
+        self._stop_waiting()
+        self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def serve_within_limits(app: Any, **options: Any) -> None:
+    """`uvicorn.run` with this module's protocol, TLS 1.3 only, and a short time for handshakes."""
+    from asyncio import constants
+
+    constants.SSL_HANDSHAKE_TIMEOUT = HANDSHAKE_SECONDS  # uvicorn has no option for it
+    options |= {"http": BoundedProtocol, "loop": "asyncio", "ws": "none"}
+    config = uvicorn.Config(app, **options)
+    config.load()
+    if config.ssl is not None:
+        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
+    uvicorn.Server(config).run()
+
+
+def allow_many_descriptors() -> None:
+    """Let this process open as many files as the system allows: connections that wait for a handshake are files."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def main() -> None:
-    from flwr.supercore.app_utils import start_parent_process_monitor
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
-    trusted = frozenset(os.environ.get(CONTROL_HOSTS, "").split())
-    extensions.get_middleware = lambda: (Middleware(ControlFence, trusted=trusted),)
-    start_parent_process_monitor(os.getppid())  # without `fova server`, a SuperLink would keep the port in use
+    from fova.network.processes import end_with_parent
+
+    trusted, own = (frozenset(os.environ.get(name, "").split()) for name in (CONTROL_HOSTS, OWN_HOSTS))
+    door = Middleware(Door, trusted=trusted, own=own, secret=os.environ.pop(SECRET, ""))
+    extensions.get_middleware = lambda: (door,)
+    uvicorn.run = serve_within_limits  # Flower calls it by this name
+    allow_many_descriptors()
+    end_with_parent()  # without `fova server`, a SuperLink would keep the port in use
     flower_superlink()
 
 

@@ -94,9 +94,10 @@ def _end_soon() -> None:
 def main() -> None:
     from contextlib import contextmanager
 
-    from flwr.supercore.app_utils import start_parent_process_monitor
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli.flower_supernode import flower_supernode
+
+    from fova.network.processes import end_with_parent
 
     connect = start_client_internal._init_connection
 
@@ -109,7 +110,7 @@ def main() -> None:
             _end_soon()
 
     start_client_internal._init_connection = guarded_connection
-    start_parent_process_monitor(os.getppid())
+    end_with_parent()
     flower_supernode()
 
 
