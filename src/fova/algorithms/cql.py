@@ -5,23 +5,36 @@ the critics push down a soft maximum of Q over sampled actions and push up the Q
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fova.algorithms.base import ActorCritic, Batch, Broadcast, Learner, Metrics, Model, Temperature, replace
-from fova.networks import Clipped, GaussianActor, Squashed, TwinCritic, polyak
+from fova.algorithms.base import (
+    ActorCritic,
+    Batch,
+    Broadcast,
+    Learner,
+    Metrics,
+    Model,
+    Temperature,
+    TemperatureLoss,
+    replace,
+)
+from fova.networks import LOG_STD_RANGE, Clipped, GaussianActor, GaussianForm, Squashed, TwinCritic, polyak
 from fova.settings import Within
 from fova.spaces import Space
+
+Pool = Literal["all", "triples"]
+SMALL_GAIN = 0.01  # of the last layer of orthogonal critics
 
 # --- What a client carries beyond the skeleton ------------------------------------------------------------
 
 
 class Extra(eqx.Module):
-    temperature: Temperature
+    temperature: Temperature | None  # None if it is fixed
 
 
 # --- The equations ----------------------------------------------------------------------------------------
@@ -35,10 +48,12 @@ def sample_many(
 
 
 def soft_maximum(
-    q: Float[Array, "2 sample batch"], log_density: Float[Array, "sample batch"]
+    q: Float[Array, "2 source sample batch"], log_density: Float[Array, "source sample batch"], over: Pool
 ) -> Float[Array, "2 batch"]:
-    """log sum exp over samples of Q minus the log-density of the sample."""
-    return jax.nn.logsumexp(q - log_density, axis=1)
+    """log sum exp of Q minus the log-density over all actions, or over one of each source and then their mean."""
+    if over == "all":
+        return jax.nn.logsumexp(q - log_density, axis=(1, 2))
+    return jax.nn.logsumexp(q - log_density, axis=1).mean(axis=1)
 
 
 def cql_loss(
@@ -49,7 +64,7 @@ def cql_loss(
 
 
 def sac_actor_loss(
-    temperature: Float[Array, ""], log_prob: Float[Array, " batch"], q: Float[Array, " batch"]
+    temperature: Float[Array, ""] | float, log_prob: Float[Array, " batch"], q: Float[Array, " batch"]
 ) -> Float[Array, ""]:
     """E[T log pi(a_l|s) - min_i Q_i(s, a_l)]."""
     return jnp.mean(temperature * log_prob - q)
@@ -58,11 +73,25 @@ def sac_actor_loss(
 # --- The algorithm ----------------------------------------------------------------------------------------
 
 
+PROGRAM = {"update_order": "actor_first", "pool": "triples", "density_offset": 1e-6}
+
+
 @dataclass(frozen=True)
 class CqlFl(ActorCritic):
     """CQL-FL: CQL(H) at every client, plain averaging at the server."""
 
     name: ClassVar[str] = "cql-fl"
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        # the program that the FOVA paper's baseline derives from, OfflineRL-Kit
+        "published": PROGRAM,
+        "layer-norm": PROGRAM | {"critic_layer_norm": True},
+        # the variant in the FOVA authors' program
+        "fova-program": PROGRAM | {"temperature": 0.2, "actor_layer_norm": True, "critic_layer_norm": True},
+        # the text of the CQL paper
+        "paper": {},
+        # the actor and the critics of FOVA; one action of each source has the same objective in expectation
+        "assisted": PROGRAM | {"actor": "clipped", "critic_layer_norm": True, "samples": 1},
+    }
 
     actor: Literal["clipped", "squashed"] = "squashed"
     """Distribution of continuous actions: squashed (tanh of a Gaussian) or clipped."""
@@ -72,18 +101,57 @@ class CqlFl(ActorCritic):
     """Weight of the conservative term."""
     samples: Annotated[int, Within(1, 1_000)] = 10
     """Actions sampled from each source (the policy at s, the policy at s', uniform)."""
+    pool: Pool = "all"
+    """What a soft maximum of the critics is over: all sampled actions, or triples, one action of each source, whose
+    soft maxima are averaged (OfflineRL-Kit)."""
+    update_order: Literal["together", "actor_first"] = "together"
+    """Update both from the same parameters, or first the actor and then the critics with its new actions."""
     gradient_clip: Annotated[float, Within(0)] = 0.0
     """Largest norm of the actor's gradient; 0 does not clip."""
+    temperature: Annotated[float | Literal["auto"], Within(0)] = "auto"
+    """Weight of the entropy in the actor's loss: a fixed number, or auto (SAC's, with target -dim(A))."""
+    temperature_lr: Annotated[float, Within(0)] = 1e-4
+    """Adam's learning rate for an automatic temperature T."""
+    temperature_loss: TemperatureLoss = "log"
+    """Loss of an automatic temperature T: linear in log T, or in its value T (DRPO's program)."""
+    density_offset: Annotated[float, Within(0, 1)] = 0.0
+    """Number added to 1 - a^2 in the log-density of a squashed action: 0 is exact, 1e-6 in OfflineRL-Kit."""
+    saturation: Annotated[float, Within(1e-7, 0.1)] = 1e-6
+    """How near to the bounds the likelihood of a squashed action is taken; 1e-7 in DRPO's program."""
+    log_std_least: Annotated[float, Within(-20, 0)] = LOG_STD_RANGE[0]
+    """Least log-standard-deviation of the actor; the largest is 2."""
+    trained_log_std: bool = False
+    """Train a multiplier and an offset of the actor's log-standard-deviation, which start at 1 and -1."""
+    critic_initialisation: Literal["same", "orthogonal"] = "same"
+    """First weights of the critics: as the actor's, or orthogonal with gain 0.01 in the last layer (DRPO)."""
+
+    @property
+    def gaussian(self) -> GaussianForm:
+        log_std_range = (self.log_std_least, LOG_STD_RANGE[1])
+        return GaussianForm(log_std_range, self.trained_log_std, self.density_offset, self.saturation)
+
+    @property
+    def fixed_temperature(self) -> float:
+        assert self.temperature != "auto"
+        return self.temperature
 
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:
-        return replace(super().init(key, space), extra=Extra(Temperature.start(self.actor_lr)))
+        learner = super().init(key, space)
+        if self.critic_initialisation == "orthogonal":
+            layers = self.hidden, self.critic_layer_norm, self.critic_initialisation
+            critic = TwinCritic(jax.random.fold_in(key, 1), space, *layers, last_gain=SMALL_GAIN)
+            learner = replace(learner, critic=Model.start(critic, self.critic_lr), target_critic=critic)
+        temperature = Temperature.start(self.temperature_lr) if self.temperature == "auto" else None
+        return replace(learner, extra=Extra(temperature))
 
     def step(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Learner, Metrics]:
         local_key, *critic_keys, imitation_key = jax.random.split(key, 6)
-        critic, critic_metrics = self.update_critics(learner, batch, critic_keys)
         actor, temperature, actor_metrics = self.update_actor(learner, broadcast, batch, local_key, imitation_key)
+        if self.update_order == "actor_first":
+            learner = replace(learner, actor=actor)
+        critic, critic_metrics = self.update_critics(learner, batch, critic_keys)
         target_critic = polyak(learner.target_critic, critic.network, self.tau)
         learner = Learner(actor, critic, target_critic, Extra(temperature))
         return learner, critic_metrics | actor_metrics
@@ -104,12 +172,12 @@ class CqlFl(ActorCritic):
         uniform = jax.random.uniform(uniform_key, here.shape, minval=-1.0, maxval=1.0)
         log_uniform = jnp.full_like(log_here, -a.shape[-1] * jnp.log(2.0))
         actions = jnp.concatenate([a[None], here, there, uniform])
-        log_density = jnp.concatenate([log_here, log_there, log_uniform])
+        log_density = jnp.stack([log_here, log_there, log_uniform])
 
         def loss(critic: TwinCritic) -> tuple[Float[Array, ""], tuple[Array, Array]]:
-            q = critic(s, actions)
+            q = critic.of_many(s, actions)
             q_data = q[:, 0]
-            gap = soft_maximum(q[:, 1:], log_density) - q_data
+            gap = soft_maximum(q[:, 1:].reshape(2, *log_density.shape), log_density, self.pool) - q_data
             return cql_loss(q_data, y, gap, self.alpha), (q_data, gap)
 
         critic, objective, (q_data, gap) = learner.critic.descend(loss, has_aux=True)
@@ -123,19 +191,21 @@ class CqlFl(ActorCritic):
 
     def update_actor(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray, imitation_key: PRNGKeyArray
-    ) -> tuple[Model, Temperature, Metrics]:
+    ) -> tuple[Model, Temperature | None, Metrics]:
         """One step of the actor on SAC's objective, and one of the temperature."""
         s, temperature = batch.observations, learner.extra.temperature
+        weight = self.fixed_temperature if temperature is None else temperature.value
 
         def loss(actor: GaussianActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
             policy = actor(s)
             a_l, log_prob = policy.sample_with_log_prob(key)
             q_local = learner.critic(s, a_l).min(axis=0)
-            objective = sac_actor_loss(temperature.value, log_prob, q_local)
+            objective = sac_actor_loss(weight, log_prob, q_local)
             return objective + self.imitation(policy, broadcast, batch, imitation_key), log_prob
 
         actor, objective, log_prob = learner.actor.descend(loss, has_aux=True, clip=self.gradient_clip)
-        temperature = temperature.follow(log_prob, target=-batch.actions.shape[-1])
+        if temperature is not None:
+            temperature = temperature.follow(log_prob, -batch.actions.shape[-1], self.temperature_loss)
         return actor, temperature, {"entropy": -log_prob.mean(), "actor_loss": objective}
 
     def imitation(
