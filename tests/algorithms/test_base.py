@@ -235,6 +235,7 @@ CQL = WIDE | {
     "alpha": 5.0,
     "samples": 10,
     "pool": "all",
+    "soft_gradient": "exact",
     "update_order": "together",
     "gradient_clip": 0.0,
     "temperature": "auto",
@@ -287,7 +288,7 @@ PUBLISHED = {
     ("cql-fl", "assisted"): KIT | LAYER_NORM | {"actor": "clipped", "samples": 1},
     ("drpo", "published"): DRPO_PROGRAM,
     ("drpo", "paper"): DRPO,
-    ("drpo", "assisted"): DRPO_PROGRAM | LAYER_NORM | {"actor": "clipped"},
+    ("drpo", "assisted"): DRPO_PROGRAM | LAYER_NORM | {"actor": "clipped", "soft_gradient": "estimated"},
     ("fed-td3bc", "published"): TD3BC,
     ("fedora", "published"): TD3BC
     | {"value_weight": 0.1, "decay": 0.995, "optimistic": True, "global_pull": 1.0, "previous_pull": 1.0},

@@ -9,7 +9,7 @@ from algorithms.numpy_fova import as_numpy, log_density, mlp
 from algorithms.test_fova import SPACE, mixed_batch
 from fova.algorithms import by_name, configure
 from fova.algorithms.base import Data, Temperature, clip_gradient, pack, replace
-from fova.algorithms.cql import soft_maximum
+from fova.algorithms.cql import estimated_soft_maximum, exact_soft_maximum, soft_maximum
 from fova.algorithms.iql import awr_loss, expectile_loss
 from fova.algorithms.td3bc import q_term, smoothed_action
 
@@ -239,13 +239,44 @@ def test_cql_losses_agree_with_numpy(name, preset):
 
 
 def test_soft_maxima_by_hand():
-    # two samples of three sources; the ratios exp(Q) / density are 2, 3, 4 and 10, 1, 5
-    q = jnp.log(jnp.array([[2.0, 10.0], [3.0, 1.0], [4.0, 5.0]]))[None, :, :, None]
+    # one group of six, then two groups of three members; the ratios exp(Q) / density are 2, 3, 4 and 10, 1, 5
+    q = jnp.log(jnp.array([[2.0, 10.0], [3.0, 1.0], [4.0, 5.0]]))
     none = jnp.zeros((3, 2, 1))
-    assert float(soft_maximum(q, none, "all")[0, 0]) == pytest.approx(np.log(25))
-    assert float(soft_maximum(q, none, "triples")[0, 0]) == pytest.approx((np.log(9) + np.log(16)) / 2)
-    halved = jnp.full((3, 2, 1), np.log(0.5))
-    assert float(soft_maximum(q, halved, "all")[0, 0]) == pytest.approx(np.log(50))
+    assert float(soft_maximum(q.reshape(1, 6, 1, 1), none.reshape(6, 1, 1))[0, 0]) == pytest.approx(np.log(25))
+    triples = soft_maximum(q.reshape(1, 3, 2, 1), none)
+    assert float(triples[0, 0]) == pytest.approx((np.log(9) + np.log(16)) / 2)
+    halved = jnp.full((6, 1, 1), np.log(0.5))
+    assert float(soft_maximum(q.reshape(1, 6, 1, 1), halved)[0, 0]) == pytest.approx(np.log(50))
+
+
+@pytest.mark.parametrize("pool", ["all", "triples"])
+def test_the_estimated_gradient_of_the_soft_maximum_is_right_in_expectation(pool):
+    algorithm = configure("cql-fl", "paper", samples=2, pool=pool, hidden=(4,))
+    learner, _ = mid_training(algorithm)
+    batch = jax.tree.map(lambda field: field[:1], mixed_batch(2))
+    sampled = algorithm.sample(learner, batch, list(jax.random.split(jax.random.key(1), 3)))
+    critic = learner.critic.network
+
+    def exact(critic):
+        q_data, soft = exact_soft_maximum(critic, batch, sampled)
+        return (3.0 * soft - q_data).sum()
+
+    def estimated(critic, key):
+        q_data, soft = estimated_soft_maximum(critic, batch, sampled, key)
+        return (3.0 * soft - q_data).sum()
+
+    draws = 4000
+    keys = jax.random.split(jax.random.key(0), draws)
+    value, gradient = jax.value_and_grad(exact)(critic)
+    values, gradients = jax.jit(jax.vmap(jax.value_and_grad(estimated), (None, 0)))(critic, keys)
+    np.testing.assert_allclose(values, value, rtol=1e-5)
+
+    def agree(all_of_them, expected):
+        error = all_of_them.std(axis=0) / np.sqrt(draws)
+        assert np.all(np.abs(all_of_them.mean(axis=0) - expected) < 5 * error + 1e-5)
+
+    jax.tree.map(agree, gradients, gradient)
+    assert any(float(leaf.std(axis=0).max()) > 0.01 for leaf in jax.tree.leaves(gradients)), "draws must matter"
 
 
 def test_the_loss_in_the_value_of_a_temperature_has_its_gradient_times_the_temperature():

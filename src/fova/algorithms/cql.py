@@ -5,7 +5,7 @@ the critics push down a soft maximum of Q over sampled actions and push up the Q
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -47,13 +47,50 @@ def sample_many(
     return jax.vmap(policy.sample_with_log_prob)(jax.random.split(key, count))
 
 
+class Sampled(NamedTuple):
+    """Actions of the soft maximum. One soft maximum is over the members of a group; groups are averaged."""
+
+    actions: Float[Array, "member group batch action"]
+    log_density: Float[Array, "member group batch"]
+
+    @property
+    def listed(self) -> Float[Array, "sample batch action"]:
+        """All actions of a state, one after another."""
+        return self.actions.reshape(-1, *self.actions.shape[2:])
+
+
 def soft_maximum(
-    q: Float[Array, "2 source sample batch"], log_density: Float[Array, "source sample batch"], over: Pool
+    q: Float[Array, "2 member group batch"], log_density: Float[Array, "member group batch"]
 ) -> Float[Array, "2 batch"]:
-    """log sum exp of Q minus the log-density over all actions, or over one of each source and then their mean."""
-    if over == "all":
-        return jax.nn.logsumexp(q - log_density, axis=(1, 2))
+    """The mean over groups of log sum exp over their members of Q minus the log-density."""
     return jax.nn.logsumexp(q - log_density, axis=1).mean(axis=1)
+
+
+def exact_soft_maximum(
+    critic: TwinCritic, batch: Batch, sampled: Sampled
+) -> tuple[Float[Array, "2 batch"], Float[Array, "2 batch"]]:
+    """Q of the data's action and the soft maximum, with their gradients for `critic`."""
+    q = critic.of_many(batch.observations, jnp.concatenate([batch.actions[None], sampled.listed]))
+    return q[:, 0], soft_maximum(q[:, 1:].reshape(2, *sampled.log_density.shape), sampled.log_density)
+
+
+def estimated_soft_maximum(
+    critic: TwinCritic, batch: Batch, sampled: Sampled, key: PRNGKeyArray
+) -> tuple[Float[Array, "2 batch"], Float[Array, "2 batch"]]:
+    """The same values, with an unbiased estimate of the soft maximum's gradient.
+
+    That gradient is the mean of the gradients of Q with weights softmax(Q - log-density). One action is drawn with
+    these probabilities in each group, and only its Q is differentiated.
+    """
+    frozen = jax.lax.stop_gradient(critic)
+    q = frozen.of_many(batch.observations, sampled.listed).reshape(2, *sampled.log_density.shape)
+    drawn = jax.random.categorical(key, q - sampled.log_density, axis=1)  # [2, group, batch]
+    both = jnp.broadcast_to(sampled.actions, (2, *sampled.actions.shape))
+    a_drawn = jnp.take_along_axis(both, drawn[:, None, ..., None], axis=1)[:, 0]
+    a_data = jnp.broadcast_to(batch.actions, (2, 1, *batch.actions.shape))
+    pair = critic.paired(batch.observations, jnp.concatenate([a_data, a_drawn], axis=1))
+    q_data, q_drawn = pair[:, 0], pair[:, 1:].mean(axis=1)
+    return q_data, soft_maximum(q, sampled.log_density) + q_drawn - jax.lax.stop_gradient(q_drawn)
 
 
 def cql_loss(
@@ -104,6 +141,9 @@ class CqlFl(ActorCritic):
     pool: Pool = "all"
     """What a soft maximum of the critics is over: all sampled actions, or triples, one action of each source, whose
     soft maxima are averaged (OfflineRL-Kit)."""
+    soft_gradient: Literal["exact", "estimated"] = "exact"
+    """Gradient of the soft maximum: through all of its actions, or through one that is drawn with their weights,
+    which is the same in expectation and takes less than half of the operations."""
     update_order: Literal["together", "actor_first"] = "together"
     """Update both from the same parameters, or first the actor and then the critics with its new actions."""
     gradient_clip: Annotated[float, Within(0)] = 0.0
@@ -158,26 +198,21 @@ class CqlFl(ActorCritic):
 
     def update_critics(self, learner: Learner, batch: Batch, keys: list[PRNGKeyArray]) -> tuple[Model, Metrics]:
         """One step of both critics on the conservative objective."""
-        s, a, next_s = batch.observations, batch.actions, batch.next_observations
-        next_key, here_key, there_key, uniform_key = keys
-        policy, next_policy = learner.actor(s), learner.actor(next_s)
+        next_key, *sample_keys = keys
 
         # --- Target: the policy's action at s' under the target critics ---
-        next_q = learner.target_critic(next_s, next_policy.sample(next_key)).min(axis=0)
+        next_policy = learner.actor(batch.next_observations)
+        next_q = learner.target_critic(batch.next_observations, next_policy.sample(next_key)).min(axis=0)
         y = self.target(batch, next_q)
-
-        # --- Actions of the soft maximum, all scored at s ---
-        here, log_here = sample_many(policy, here_key, self.samples)
-        there, log_there = sample_many(next_policy, there_key, self.samples)
-        uniform = jax.random.uniform(uniform_key, here.shape, minval=-1.0, maxval=1.0)
-        log_uniform = jnp.full_like(log_here, -a.shape[-1] * jnp.log(2.0))
-        actions = jnp.concatenate([a[None], here, there, uniform])
-        log_density = jnp.stack([log_here, log_there, log_uniform])
+        sampled = self.sample(learner, batch, sample_keys)
 
         def loss(critic: TwinCritic) -> tuple[Float[Array, ""], tuple[Array, Array]]:
-            q = critic.of_many(s, actions)
-            q_data = q[:, 0]
-            gap = soft_maximum(q[:, 1:].reshape(2, *log_density.shape), log_density, self.pool) - q_data
+            if self.soft_gradient == "exact":
+                q_data, q_soft = exact_soft_maximum(critic, batch, sampled)
+            else:
+                key = jax.random.fold_in(sample_keys[-1], 1)
+                q_data, q_soft = estimated_soft_maximum(critic, batch, sampled, key)
+            gap = q_soft - q_data
             return cql_loss(q_data, y, gap, self.alpha), (q_data, gap)
 
         critic, objective, (q_data, gap) = learner.critic.descend(loss, has_aux=True)
@@ -188,6 +223,18 @@ class CqlFl(ActorCritic):
             "critic_loss": objective,
         }
         return critic, metrics
+
+    def sample(self, learner: Learner, batch: Batch, keys: list[PRNGKeyArray]) -> Sampled:
+        """The actions of the soft maximum: from the policy at s and at s', and uniform ones."""
+        here_key, there_key, uniform_key = keys
+        here, log_here = sample_many(learner.actor(batch.observations), here_key, self.samples)
+        there, log_there = sample_many(learner.actor(batch.next_observations), there_key, self.samples)
+        uniform = jax.random.uniform(uniform_key, here.shape, minval=-1.0, maxval=1.0)
+        log_uniform = jnp.full_like(log_here, -here.shape[-1] * jnp.log(2.0))
+        actions, log_density = jnp.stack([here, there, uniform]), jnp.stack([log_here, log_there, log_uniform])
+        if self.pool == "triples":
+            return Sampled(actions, log_density)
+        return Sampled(*(values.reshape(-1, 1, *values.shape[2:]) for values in (actions, log_density)))
 
     def update_actor(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray, imitation_key: PRNGKeyArray

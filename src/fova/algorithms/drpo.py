@@ -35,8 +35,8 @@ class Drpo(CqlFl):
         "layer-norm": PROGRAM | {"critic_layer_norm": True},
         # the text of the paper, with the networks of FOVA's
         "paper": {},
-        # the actor and the critics of FOVA
-        "assisted": PROGRAM | {"actor": "clipped", "critic_layer_norm": True},
+        # the actor and the critics of FOVA; a gradient that is the same in expectation
+        "assisted": PROGRAM | {"actor": "clipped", "critic_layer_norm": True, "soft_gradient": "estimated"},
     }
 
     alpha: float = 10.0

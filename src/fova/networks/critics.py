@@ -63,13 +63,23 @@ class TwinCritic(eqx.Module):
 
         return jax.vmap(score)(self.net)
 
+    def paired(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "2 *stack batch action"]
+    ) -> Float[Array, "2 *stack batch"]:
+        """Q1 of the first critic's actions and Q2 of the second's."""
+
+        def score(net: MLP, action: Float[Array, "*stack batch action"]) -> Float[Array, "*stack batch"]:
+            return net(state_action_rows(observation, action))[..., 0].reshape(action.shape[:-1])
+
+        return jax.vmap(score)(self.net, action)
+
     def reuse(
         self,
         observation: Float[Array, "batch observation"],
         action: Float[Array, "2 *stack batch action"],
         products: Products,
     ) -> Float[Array, "2 *stack batch"]:
-        """Q1 of the first critic's actions and Q2 of the second's, given the products of that forward pass."""
+        """`paired(observation, action)`, given the products of that forward pass."""
 
         def score(
             net: MLP, action: Float[Array, "*stack batch action"], products: Products
