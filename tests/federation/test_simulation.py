@@ -296,8 +296,8 @@ LEARNERS = {
     "fova": {"alpha": 0.1, "lam": 0.01},
     "fed-td3bc": {"q_weight": 20.0},
     "fedora": {"q_weight": 20.0},
-    "cql-fl": {"alpha": 0.1, "samples": 2},
-    "drpo": {"alpha": 0.1, "samples": 2, "regularisation": 0.01},
+    "cql-fl": {"alpha": 0.1, "samples": 2, "temperature_lr": 3e-3},
+    "drpo": {"alpha": 0.1, "samples": 2, "regularisation": 0.01, "temperature_lr": 3e-3},
     "fed-iql": {"beta": 20.0},
 }
 

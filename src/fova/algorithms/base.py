@@ -44,6 +44,7 @@ T = TypeVar("T")
 Metrics = dict[str, Float[Array, ""]]
 RewardUnit = Literal["raw", "federation"]
 ClientWeights = Literal["submitted", "returns"]
+TemperatureLoss = Literal["log", "value"]
 
 # A client measures its policy on this many of its own states at the end of a round.
 MEASURED_STATES = 512
@@ -264,9 +265,14 @@ class Temperature(eqx.Module):
     def value(self) -> Float[Array, ""]:
         return jnp.exp(self.log)
 
-    def follow(self, log_prob: Float[Array, " batch"], target: float) -> "Temperature":
-        """The temperature after one step: higher if the policy's entropy is below its target, else lower."""
-        gradient = -(log_prob.mean() + target)
+    def follow(
+        self, log_prob: Float[Array, " batch"], target: float, loss: TemperatureLoss = "log"
+    ) -> "Temperature":
+        """The temperature after one step: higher if the policy's entropy is below its target, else lower.
+
+        The loss is -log T (log pi + target), or -T (log pi + target), whose gradient for log T has a factor T.
+        """
+        gradient = -(log_prob.mean() + target) * (1.0 if loss == "log" else self.value)
         return Temperature(
             *adam_step(self.learning_rate, self.log, gradient, self.opt_state), learning_rate=self.learning_rate
         )
