@@ -33,16 +33,17 @@ def test_pack_and_unpack_are_inverse():
         np.testing.assert_array_equal(before, after)
 
 
-def test_data_never_hands_out_padding():
-    rows = jnp.concatenate([jnp.ones((7, 14)), jnp.full((93, 14), jnp.nan)])
-    data = Data(rows, jnp.int32(7), SPACE)
+def test_data_never_hands_out_rows_of_other_clients():
+    rows = jnp.concatenate([jnp.full((5, 14), jnp.nan), jnp.ones((7, 14)), jnp.full((93, 14), jnp.nan)])
+    data = Data(rows, jnp.int32(5), jnp.int32(7), 50, SPACE)
+    assert float(data.mean(lambda batch: batch.rewards, chunk=4)) == 1.0
     assert np.isfinite(data.sample(jax.random.key(0), 200).rewards).all()
     assert np.isfinite(data.spread(64).rewards).all()
 
 
 def test_spread_covers_the_dataset_evenly():
     rows = jnp.tile(jnp.arange(8.0)[:, None], (1, 14))
-    assert Data(rows, jnp.int32(8), SPACE).spread(4).rewards.tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert Data.of(rows, SPACE).spread(4).rewards.tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
 def test_weighted_mean_by_hand():
@@ -108,8 +109,9 @@ def test_a_model_clips_its_gradient():
 
 
 def made_data(seed):
-    rows = pack(batch_of(make_transitions(seed)))
-    return Data(jnp.asarray(rows), jnp.int32(len(rows)), SPACE)
+    data = make_transitions(seed)
+    rows = pack(Batch(*(getattr(data, field) for field in Batch._fields)))
+    return Data.of(rows, SPACE)
 
 
 @pytest.mark.parametrize("name", sorted(algorithms.by_name()))

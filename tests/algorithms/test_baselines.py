@@ -120,7 +120,8 @@ def test_policy_delay_is_critic_steps_then_one_actor_step():
 def packed(batch, padding=3):
     rows = pack(type(batch)(*map(np.asarray, batch)))
     rows = np.concatenate([rows, np.full((padding, rows.shape[1]), np.nan, np.float32)])
-    return Data(jnp.asarray(rows), jnp.int32(len(rows) - padding), SPACE)
+    length = len(rows) - padding
+    return Data(jnp.asarray(rows), jnp.int32(0), jnp.int32(length), len(rows), SPACE)
 
 
 def test_fedora_fades_where_the_federated_pair_is_better_and_weighs_by_value():
