@@ -43,6 +43,7 @@ def main() -> None:
             s.name: step_speed.fova_against_the_machine(s, turns, options.torch) for s in (paper, small)
         },
         "algorithms": lambda: {s.name: step_speed.each_algorithm(s, turns) for s in (small, paper)},
+        "shares": lambda: {s.name: step_speed.shares_of_rate(s, turns) for s in (small, paper)},
         "growth": growth.growth,
         "server_work": lambda: server_work.server_work(turns),
         "playing": lambda: {task: playing_and_loading.playing(task, turns) for task in TASKS},

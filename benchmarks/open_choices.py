@@ -47,8 +47,11 @@ CHOICES: dict[str, dict[str, dict[str, Any]]] = {
         "deterministic": {"actor": "deterministic"},
     },
     "fed-iql": {"ours: Gaussian, clipped": {}, "Gaussian, squashed": {"actor": "squashed"}},
-    "drpo": {"ours": {}, "gradient not clipped": {"gradient_clip": 0.0}},
-    "cql-fl": {"ours: Gaussian, squashed": {}, "Gaussian, clipped": {"actor": "clipped"}},
+    "drpo": {"ours": {"preset": "paper"}, "gradient not clipped": {"preset": "paper", "gradient_clip": 0.0}},
+    "cql-fl": {
+        "ours: Gaussian, squashed": {"preset": "paper"},
+        "Gaussian, clipped": {"preset": "paper", "actor": "clipped"},
+    },
 }
 SEEDS = range(3)
 

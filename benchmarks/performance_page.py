@@ -98,6 +98,21 @@ def _algorithms(settings: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _shares(settings: dict[str, Any]) -> list[str]:
+    lines = [
+        "| networks | algorithm | necessary GFLOP per client-step | in the compiled program | time / FOVA's time "
+        "| share of the products' rate, % |",
+        "|---|---|---|---|---|---|",
+    ]
+    for setting, figures in settings.items():
+        lines += [
+            f"| {setting} | {name} | {f['necessary_gigaflops']:.3g} | {f['compiled_gigaflops']:.3g} "
+            f"| {_range(f['times_fova'])} | {_range(f['share_of_rate'], 100)} |"
+            for name, f in sorted(figures.items())
+        ]
+    return lines
+
+
 def _growth(sizes: list[dict[str, Any]]) -> list[str]:
     lines = [
         "| clients | networks | steps a round | cohort | ms per client-step | peak MB | MB carried |",
@@ -160,6 +175,7 @@ TABLES = {
     "start_up": _start_up,
     "step": _step,
     "algorithms": _algorithms,
+    "shares": _shares,
     "growth": _growth,
     "server_work": _server_work,
     "playing": _playing,

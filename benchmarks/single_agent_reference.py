@@ -28,7 +28,7 @@ from fova.run.directory import RunDirectory
 from fova.tasks import registry
 
 RESULTS = Path(__file__).parents[1] / "results" / "single_agent_reference.json"
-OURS = {"td3bc": "fed-td3bc", "cql": "cql-fl"}
+OURS = {"td3bc": ("fed-td3bc", "published"), "cql": ("cql-fl", "paper")}  # algorithm and preset
 
 
 # --- Measuring ---
@@ -46,9 +46,11 @@ def reference(python: str, rows: Path, setting: dict[str, Any]) -> list[float]:
 
 
 def ours(federation: Federation, setting: dict[str, Any], scratch: Path) -> list[float]:
+    algorithm, preset = OURS[setting["algorithm"]]
     result = fova.train(
         clients=federation,
-        algorithm=OURS[setting["algorithm"]],
+        algorithm=algorithm,
+        preset=preset,
         directory=scratch / "run",
         rounds=setting["evaluations"],
         local_steps=setting["steps"] // setting["evaluations"],

@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from necessary_work import Product, flops, fova_step
+from necessary_work import Product, Sizes, flops, fova_step, of_algorithm
 from turns import Timer, now, ratios, seconds_of, spread, take_turns
 
 from fova import algorithms
-from fova.algorithms.base import Broadcast, unpack
+from fova.algorithms.base import Batch
 from fova.data.transitions import Episode, Transitions, from_episodes
 from fova.federation.engine import RoundSettings
 from fova.federation.simulation import Simulation
@@ -79,25 +79,29 @@ def round_timer(setting: Setting, algorithm: str = "fova", **settings: Any) -> T
     return timer
 
 
-def working_memory(setting: Setting, **settings: Any) -> float:
-    """Megabytes that the compiled step of all clients needs beyond what it is given and gives back."""
-    algorithm = algorithms.configure("fova", **setting.sizes, **settings)
+def compiled_step(algorithm: Any) -> Any:
+    """The compiled step of all clients, of which nothing is run."""
     keys = jax.random.split(jax.random.key(0), CLIENTS)
     learners = jax.eval_shape(jax.vmap(lambda key: algorithm.init(key, SPACE)), keys)
-    one = jax.eval_shape(lambda key: algorithm.init(key, SPACE), keys[0])
-    rows = jax.ShapeDtypeStruct((CLIENTS, setting.batch, pack_width(SPACE)), jnp.float32)
+    broadcast = jax.eval_shape(lambda key: algorithm.start(algorithm.init(key, SPACE)).broadcast, keys[0])
+    rows = algorithm.stride * algorithm.batch_size
+    widths = {"observations": SPACE.observation, "next_observations": SPACE.observation}
+    widths |= {"actions": SPACE.action.size, "next_actions": SPACE.action.size}
+    shapes = ((CLIENTS, rows, widths[name]) if name in widths else (CLIENTS, rows) for name in Batch._fields)
+    batch = Batch(*(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))
+    return jax.jit(jax.vmap(algorithm.step, (0, None, 0, 0))).lower(learners, broadcast, batch, keys).compile()
 
-    def step(learner: Any, broadcast: Any, rows: Any, key: Any) -> Any:
-        return algorithm.step(learner, broadcast, unpack(rows, SPACE), key)
 
-    broadcast = Broadcast(one.actor, one.critic)
-    compiled = jax.jit(jax.vmap(step, (0, None, 0, 0))).lower(learners, broadcast, rows, keys).compile()
+def working_memory(setting: Setting, **settings: Any) -> float:
+    """Megabytes that the compiled step of all clients needs beyond what it is given and gives back."""
+    compiled = compiled_step(algorithms.configure("fova", **setting.sizes, **settings))
     return float(f"{compiled.memory_analysis().temp_size_in_bytes / 1e6:.4g}")
 
 
-def pack_width(space: Space) -> int:
-    """Columns of a packed row: s, a, r, s', a', terminal, whether there is an a'."""
-    return 2 * (space.observation + space.action.size) + 3
+def compiled_gigaflops(algorithm: Any) -> float:
+    """Operations per client-step that the compiled program asks for, as XLA counts them."""
+    flops_of_all = compiled_step(algorithm).cost_analysis()["flops"]
+    return float(f"{flops_of_all / CLIENTS / algorithm.stride / 1e9:.4g}")
 
 
 # --- The machine's own products ---
@@ -169,8 +173,8 @@ def torch_timer(interpreter: str | None, setting: Setting) -> Iterator[dict[str,
 
 def fova_against_the_machine(setting: Setting, turns: int, interpreter: str | None) -> dict[str, Any]:
     """The share of the products' own rate that the step reaches, what the vote costs, and plain PyTorch."""
-    needed = fova_step(SPACE, setting.hidden, setting.batch)
-    without = fova_step(SPACE, setting.hidden, setting.batch, vote=False)
+    sizes = Sizes(SPACE, setting.hidden, setting.batch)
+    needed, without = fova_step(sizes), fova_step(sizes, vote=False)
     with torch_timer(interpreter, setting) as torch:
         seconds = take_turns(
             {
@@ -203,6 +207,33 @@ def fova_against_the_machine(setting: Setting, turns: int, interpreter: str | No
 
 def each_algorithm(setting: Setting, turns: int) -> dict[str, Any]:
     """Client-steps per second of every algorithm of the package, all with the same networks and batch."""
-    short = replace(setting, steps=10)  # CQL-FL and DRPO score thirty actions a row
-    timers = {name: round_timer(short, name) for name in algorithms.by_name()}
+    timers = {name: round_timer(_short(setting), name) for name in algorithms.by_name()}
     return {name: spread([1 / s for s in seconds]) for name, seconds in take_turns(timers, turns).items()}
+
+
+# CQL-FL and DRPO also as presets that score or differentiate fewer actions
+COMPARED = [(name, None) for name in algorithms.by_name()] + [("cql-fl", "assisted"), ("drpo", "assisted")]
+
+
+def shares_of_rate(setting: Setting, turns: int) -> dict[str, Any]:
+    """For every algorithm: operations, time as a multiple of FOVA's, and the share of the products' own rate."""
+    fova = round_timer(_short(setting))
+    report = {}
+    for name, preset in COMPARED:
+        algorithm = algorithms.configure(name, preset, **setting.sizes)
+        needed = of_algorithm(algorithm, SPACE)
+        timers = {"step": round_timer(_short(setting), name, preset=preset), "FOVA": fova}
+        seconds = take_turns(timers | product_timers(needed, CLIENTS), turns)
+        best = min(("XLA", "NumPy"), key=lambda library: sorted(seconds[library])[turns // 2])
+        products = [s / algorithm.stride for s in seconds[best]]
+        report[name if preset is None else f"{name} ({preset})"] = {
+            "necessary_gigaflops": float(f"{flops(needed) / algorithm.stride / 1e9:.4g}"),
+            "compiled_gigaflops": compiled_gigaflops(algorithm),
+            "times_fova": ratios(seconds["step"], seconds["FOVA"]),
+            "share_of_rate": ratios(products, seconds["step"]),
+        }
+    return report
+
+
+def _short(setting: Setting) -> Setting:
+    return replace(setting, steps=10)  # CQL-FL and DRPO score thirty actions a row

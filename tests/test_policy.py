@@ -1,6 +1,7 @@
 import contextlib
 import json
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ from safetensors.numpy import load_file, save, save_file
 from fova import networks
 from fova.data.normalise import Normaliser, client_sums, combine
 from fova.errors import FovaError
-from fova.networks import make_actor
+from fova.networks import GaussianForm, make_actor
 from fova.policy import LOG_STD_RANGE, Policy, from_actor, load_policy, parse_weights, stack, to_actor
 from fova.spaces import Box, Discrete, Space
 
@@ -183,6 +184,21 @@ def test_a_categorical_policy_with_too_few_outputs_is_refused(tmp_path):
 
 def test_spread_is_clipped_like_the_network():
     assert LOG_STD_RANGE == networks.LOG_STD_RANGE
+
+
+def test_a_trained_log_std_is_part_of_the_saved_network():
+    form = GaussianForm(trained_log_std=True)
+    actor = make_actor(jax.random.key(0), SPACE, "squashed", (8,), initialisation="fan_in", form=form)
+    actor = eqx.tree_at(lambda it: it.log_std, actor, jnp.array([1.7, -0.6]))
+    noise = np.random.default_rng(1).normal(size=(6, 2)).astype(np.float32)
+    there = actor(jnp.asarray(OBSERVATIONS))
+    expected = np.tanh(there.mean + np.exp(there.log_std) * noise)
+    np.testing.assert_allclose(
+        from_actor(actor, None, SPACE).unit_actions(OBSERVATIONS, noise), expected, rtol=1e-4
+    )
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), actor)
+    both = from_actor(stacked, None, SPACE).unit_actions(np.stack([OBSERVATIONS] * 2), np.stack([noise] * 2))
+    np.testing.assert_allclose(both[1], expected, rtol=1e-4)
 
 
 def test_without_a_normaliser_the_network_takes_raw_observations():

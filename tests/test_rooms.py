@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -59,3 +60,9 @@ def test_every_folder_of_tests_belongs_to_a_room():
 def test_no_folder_of_tests_is_left_behind():
     folders = {path.name for path in TESTS.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
     assert folders <= rooms()
+
+
+def test_every_file_of_tests_has_a_name_of_its_own():
+    """pytest imports test files by their names alone, so that two of one name cannot be collected together."""
+    names = sorted(path.name for path in TESTS.rglob("test_*.py"))
+    assert [name for name, following in pairwise(names) if name == following] == []

@@ -282,7 +282,7 @@ def from_actor(
             f"The algorithm's policy is a {type(actor).__name__}, which cannot be saved or played. Return a "
             "GaussianActor, a DeterministicActor or a CategoricalActor of fova.networks from `policy`."
         )
-    named = _parameters_of(actor.net)
+    named = _parameters_of(actor.net) | _trained_log_std(actor)
     if normaliser is not None:
         named |= dict(zip(NORMALISER, (normaliser.mean, normaliser.std)))
     return Policy(
@@ -305,6 +305,18 @@ def to_actor(policy: Policy) -> Any:
     actor = make_actor(jax.random.key(0), policy.space, kind, policy.hidden, layer_norm, "fan_in")
     weights = [jax.numpy.asarray(policy.weights[name]) for name in _parameters_of(actor.net)]
     return eqx.tree_at(lambda made: list(_parameters_of(made.net).values()), actor, weights)
+
+
+def _trained_log_std(actor: Any) -> dict[str, Any]:
+    """The last layer of an actor that scales and shifts its log-std, with both worked into it; else nothing."""
+    if getattr(actor, "log_std", None) is None:
+        return {}
+    weight, bias = (np.array(part) for part in (actor.net.last.weight, actor.net.last.bias))
+    multiplier, offset = (np.asarray(actor.log_std[..., i, None]) for i in range(2))  # [*stack, 1]
+    size = bias.shape[-1] // 2
+    weight[..., size:] *= multiplier[..., None]
+    bias[..., size:] = multiplier * bias[..., size:] + offset
+    return {"last.weight": weight, "last.bias": bias}
 
 
 def _parameters_of(net: Any) -> dict[str, Any]:

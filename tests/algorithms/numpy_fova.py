@@ -33,14 +33,19 @@ def as_numpy(net, member=None):
 
 
 def log_density(kind, actor, s, a, offset=0.0):
-    """log pi(a|s). `offset` is what some programs add to 1 - a^2 in the density of a squashed action."""
+    """log pi(a|s). `offset` is what some programs add to 1 - a^2 in the density of a squashed action.
+
+    The actor may have a multiplier and an offset of its log-std, its least log-std, and a distance from the bounds.
+    """
     out = mlp(actor, s)
     half = len(out) // 2
-    mean, log_std = out[:half], np.clip(out[half:], -5.0, 2.0)
+    multiplier, shift = actor.get("log_std", (1.0, 0.0))
+    mean, log_std = out[:half], np.clip(multiplier * out[half:] + shift, actor.get("least", -5.0), 2.0)
     if kind == "clipped":
         x, mean, correction = a, np.tanh(mean), 0.0
     else:
-        inside = np.clip(a, -(1 - 1e-6), 1 - 1e-6)
+        most = np.float64(np.float32(1 - actor.get("saturation", 1e-6)))
+        inside = np.clip(a, -most, most)
         x, correction = np.arctanh(inside), np.sum(np.log(1 - (a if offset else inside) ** 2 + offset))
     normal = -0.5 * ((x - mean) / np.exp(log_std)) ** 2 - log_std - 0.5 * np.log(2 * np.pi)
     return normal.sum() - correction

@@ -33,16 +33,17 @@ def test_pack_and_unpack_are_inverse():
         np.testing.assert_array_equal(before, after)
 
 
-def test_data_never_hands_out_padding():
-    rows = jnp.concatenate([jnp.ones((7, 14)), jnp.full((93, 14), jnp.nan)])
-    data = Data(rows, jnp.int32(7), SPACE)
+def test_data_never_hands_out_rows_of_other_clients():
+    rows = jnp.concatenate([jnp.full((5, 14), jnp.nan), jnp.ones((7, 14)), jnp.full((93, 14), jnp.nan)])
+    data = Data(rows, jnp.int32(5), jnp.int32(7), 50, SPACE)
+    assert float(data.mean(lambda batch: batch.rewards, chunk=4)) == 1.0
     assert np.isfinite(data.sample(jax.random.key(0), 200).rewards).all()
     assert np.isfinite(data.spread(64).rewards).all()
 
 
 def test_spread_covers_the_dataset_evenly():
     rows = jnp.tile(jnp.arange(8.0)[:, None], (1, 14))
-    assert Data(rows, jnp.int32(8), SPACE).spread(4).rewards.tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert Data.of(rows, SPACE).spread(4).rewards.tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
 def test_weighted_mean_by_hand():
@@ -108,8 +109,9 @@ def test_a_model_clips_its_gradient():
 
 
 def made_data(seed):
-    rows = pack(batch_of(make_transitions(seed)))
-    return Data(jnp.asarray(rows), jnp.int32(len(rows)), SPACE)
+    data = make_transitions(seed)
+    rows = pack(Batch(*(getattr(data, field) for field in Batch._fields)))
+    return Data.of(rows, SPACE)
 
 
 @pytest.mark.parametrize("name", sorted(algorithms.by_name()))
@@ -230,7 +232,34 @@ FOVA = WIDE | {
     "awr": True,
     "continual": 0.0,
 }
-CQL = WIDE | {"actor": "squashed", "alpha": 5.0, "samples": 10, "gradient_clip": 0.0}
+CQL = WIDE | {
+    "actor": "squashed",
+    "alpha": 5.0,
+    "samples": 10,
+    "pool": "all",
+    "soft_gradient": "exact",
+    "update_order": "together",
+    "gradient_clip": 0.0,
+    "temperature": "auto",
+    "temperature_lr": 1e-4,
+    "temperature_loss": "log",
+    "density_offset": 0.0,
+    "saturation": 1e-6,
+    "log_std_least": -5.0,
+    "trained_log_std": False,
+    "critic_initialisation": "same",
+}
+KIT = CQL | {"pool": "triples", "update_order": "actor_first", "density_offset": 1e-6}
+LAYER_NORM = {"critic_layer_norm": True}
+DRPO = CQL | {"alpha": 10.0, "gradient_clip": 1.0, "eta": 0.6, "regularisation": 1.0}
+DRPO_PROGRAM = DRPO | {
+    "critic_lr": 1e-4,
+    "temperature_loss": "value",
+    "saturation": 1e-7,
+    "log_std_least": -20.0,
+    "trained_log_std": True,
+    "critic_initialisation": "orthogonal",
+}
 TD3BC = {"actor": "deterministic", "q_weight": 2.5, "target_noise": 0.2, "noise_clip": 0.5, "policy_delay": 2}
 PUBLISHED = {
     ("fova", "equations"): FOVA,
@@ -255,8 +284,13 @@ PUBLISHED = {
     ("fova", "recommended"): FOVA
     | {"actor": "clipped", "weigh": "data", "alpha": "auto", "lam": "auto", "beta": "auto"}
     | {"server_weights": "returns", "actor_lr": 3e-4},
-    ("cql-fl", "published"): CQL,
-    ("drpo", "published"): CQL | {"alpha": 10.0, "gradient_clip": 1.0, "eta": 0.6, "regularisation": 1.0},
+    ("cql-fl", "published"): KIT,
+    ("cql-fl", "paper"): CQL,
+    ("cql-fl", "fova-program"): KIT | LAYER_NORM | {"actor_layer_norm": True, "temperature": 0.2},
+    ("cql-fl", "assisted"): KIT | LAYER_NORM | {"actor": "clipped", "samples": 1},
+    ("drpo", "published"): DRPO_PROGRAM,
+    ("drpo", "paper"): DRPO,
+    ("drpo", "assisted"): DRPO_PROGRAM | LAYER_NORM | {"actor": "clipped", "soft_gradient": "estimated"},
     ("fed-td3bc", "published"): TD3BC,
     ("fedora", "published"): TD3BC
     | {"value_weight": 0.1, "decay": 0.995, "optimistic": True, "global_pull": 1.0, "previous_pull": 1.0},

@@ -8,7 +8,8 @@ import pytest
 from algorithms.numpy_fova import as_numpy, log_density, mlp
 from algorithms.test_fova import SPACE, mixed_batch
 from fova.algorithms import by_name, configure
-from fova.algorithms.base import Data, clip_gradient, pack, replace
+from fova.algorithms.base import Data, Temperature, clip_gradient, pack, replace
+from fova.algorithms.cql import estimated_soft_maximum, exact_soft_maximum, soft_maximum
 from fova.algorithms.iql import awr_loss, expectile_loss
 from fova.algorithms.td3bc import q_term, smoothed_action
 
@@ -24,7 +25,7 @@ def mid_training(algorithm, seed=0):
     if hasattr(first.extra, "previous_actor"):
         previous = third.actor.network
         learner = replace(learner, extra=replace(learner.extra, previous_actor=previous, decay=jnp.array(0.8)))
-    if hasattr(first.extra, "temperature"):
+    if getattr(first.extra, "temperature", None) is not None:
         warm = replace(first.extra.temperature, log=jnp.array(-0.7))
         learner = replace(learner, extra=replace(learner.extra, temperature=warm))
     return learner, algorithm.start(third).broadcast
@@ -119,7 +120,8 @@ def test_policy_delay_is_critic_steps_then_one_actor_step():
 def packed(batch, padding=3):
     rows = pack(type(batch)(*map(np.asarray, batch)))
     rows = np.concatenate([rows, np.full((padding, rows.shape[1]), np.nan, np.float32)])
-    return Data(jnp.asarray(rows), jnp.int32(len(rows) - padding), SPACE)
+    length = len(rows) - padding
+    return Data(jnp.asarray(rows), jnp.int32(0), jnp.int32(length), len(rows), SPACE)
 
 
 def test_fedora_fades_where_the_federated_pair_is_better_and_weighs_by_value():
@@ -163,38 +165,68 @@ def test_fedora_without_its_ideas_is_fed_td3bc():
 # --- CQL-FL and DRPO ---
 
 
-@pytest.mark.parametrize("name", ["cql-fl", "drpo"])
-def test_cql_losses_agree_with_numpy(name):
-    algorithm = configure(name, samples=3, **TINY)
+CONSERVATIVE = [
+    ("cql-fl", "paper"),
+    ("cql-fl", "published"),
+    ("cql-fl", "fova-program"),
+    ("drpo", "paper"),
+    ("drpo", "published"),
+    ("drpo", "assisted"),
+]
+
+
+def numpy_actor(algorithm, actor):
+    """The actor's network, and the form of its Gaussian."""
+    form = {"least": algorithm.log_std_least, "saturation": algorithm.saturation}
+    trained = {} if actor.log_std is None else {"log_std": np.asarray(actor.log_std, np.float64)}
+    return as_numpy(actor.net) | form | trained
+
+
+@pytest.mark.parametrize(("name", "preset"), CONSERVATIVE)
+def test_cql_losses_agree_with_numpy(name, preset):
+    algorithm = configure(name, preset, samples=3, **TINY)
     learner, broadcast = mid_training(algorithm)
     batch, key = mixed_batch(7), jax.random.key(2)
-    _, metrics = step(algorithm, learner, broadcast, batch, key)
+    # the first two actions lie at the bounds, where programs differ
+    batch = batch._replace(actions=batch.actions.at[:2, 0].set(jnp.array([1.0, -1.0])))
+    new, metrics = step(algorithm, learner, broadcast, batch, key)
     local, following, here, there, uniform, other = jax.random.split(key, 6)
-    policy, next_policy = learner.actor(batch.observations), learner.actor(batch.next_observations)
-    a_local, a_next = np.asarray(policy.sample(local)), np.asarray(next_policy.sample(following))
-    a_here = np.stack([policy.sample(k) for k in jax.random.split(here, 3)])
-    a_there = np.stack([next_policy.sample(k) for k in jax.random.split(there, 3)])
+    later = new.actor.network if algorithm.update_order == "actor_first" else learner.actor.network
+    later_here, later_there = later(batch.observations), later(batch.next_observations)
+    a_local = np.asarray(learner.actor(batch.observations).sample(local))
+    a_next = np.asarray(later_there.sample(following))
+    a_here = np.stack([later_here.sample(k) for k in jax.random.split(here, 3)])
+    a_there = np.stack([later_there.sample(k) for k in jax.random.split(there, 3)])
     a_uniform = np.asarray(jax.random.uniform(uniform, a_here.shape, minval=-1.0, maxval=1.0))
     a_server = np.asarray(broadcast.actor(batch.observations).sample(other))
-    net, b = as_numpy(learner.actor.network.net), rows_of(batch)
+    nets = [numpy_actor(algorithm, actor) for actor in (learner.actor.network, later)]
+
+    def density(net, s, a):
+        return log_density(algorithm.actor, net, s, a, algorithm.density_offset)
+
+    b, heat = rows_of(batch), 0.2 if preset == "fova-program" else np.exp(-0.7)
     critic, actor, q_data, gaps, errors, entropies = 0.0, 0.0, [], [], [], []
     for n in range(len(b["rewards"])):
         s, a, next_s = b["observations"][n], b["actions"][n], b["next_observations"][n]
         y = b["rewards"][n] + 0.99 * (1 - b["terminals"][n]) * min(q(learner.target_critic, next_s, a_next[n]))
-        sources = [(action, log_density("squashed", net, s, action)) for action in a_here[:, n]]
-        sources += [(action, log_density("squashed", net, next_s, action)) for action in a_there[:, n]]
-        sources += [(action, 2 * np.log(0.5)) for action in a_uniform[:, n]]
+        sources = [
+            [(action, density(nets[1], s, action)) for action in a_here[:, n]],
+            [(action, density(nets[1], next_s, action)) for action in a_there[:, n]],
+            [(action, 2 * np.log(0.5)) for action in a_uniform[:, n]],
+        ]
         for i in range(2):
-            soft = np.log(sum(np.exp(q(learner.critic, s, action)[i] - density) for action, density in sources))
+            ratios = [[np.exp(q(learner.critic, s, c)[i] - d) for c, d in source] for source in sources]
+            together, triples = np.log(np.sum(ratios)), np.log(np.sum(ratios, axis=0)).mean()
+            soft = together if algorithm.pool == "all" else triples
             twin = q(learner.critic, s, a)[i]
             critic += (twin - y) ** 2 + algorithm.alpha * (soft - twin)
             q_data.append(twin)
             gaps.append(soft - twin)
             errors.append(abs(twin - y))
-        entropies.append(-log_density("squashed", net, s, a_local[n]))
-        actor += np.exp(-0.7) * log_density("squashed", net, s, a_local[n]) - min(q(learner.critic, s, a_local[n]))
+        entropies.append(-density(nets[0], s, a_local[n]))
+        actor += heat * density(nets[0], s, a_local[n]) - min(q(learner.critic, s, a_local[n]))
         if name == "drpo":
-            actor -= 0.6 * log_density("squashed", net, s, a) + 0.4 * log_density("squashed", net, s, a_server[n])
+            actor -= 0.6 * density(nets[0], s, a) + 0.4 * density(nets[0], s, a_server[n])
     rows = len(b["rewards"])
     expected = {
         "critic_loss": critic / rows,
@@ -207,9 +239,79 @@ def test_cql_losses_agree_with_numpy(name):
     assert {name: float(value) for name, value in metrics.items()} == pytest.approx(expected, rel=1e-3)
 
 
+def test_soft_maxima_by_hand():
+    # one group of six, then two groups of three members; the ratios exp(Q) / density are 2, 3, 4 and 10, 1, 5
+    q = jnp.log(jnp.array([[2.0, 10.0], [3.0, 1.0], [4.0, 5.0]]))
+    none = jnp.zeros((3, 2, 1))
+    assert float(soft_maximum(q.reshape(1, 6, 1, 1), none.reshape(6, 1, 1))[0, 0]) == pytest.approx(np.log(25))
+    triples = soft_maximum(q.reshape(1, 3, 2, 1), none)
+    assert float(triples[0, 0]) == pytest.approx((np.log(9) + np.log(16)) / 2)
+    halved = jnp.full((6, 1, 1), np.log(0.5))
+    assert float(soft_maximum(q.reshape(1, 6, 1, 1), halved)[0, 0]) == pytest.approx(np.log(50))
+
+
+@pytest.mark.parametrize("pool", ["all", "triples"])
+def test_the_estimated_gradient_of_the_soft_maximum_is_right_in_expectation(pool):
+    algorithm = configure("cql-fl", "paper", samples=2, pool=pool, hidden=(4,))
+    learner, _ = mid_training(algorithm)
+    batch = jax.tree.map(lambda field: field[:1], mixed_batch(2))
+    sampled = algorithm.sample(learner, batch, list(jax.random.split(jax.random.key(1), 3)))
+    critic = learner.critic.network
+
+    def exact(critic):
+        q_data, soft = exact_soft_maximum(critic, batch, sampled)
+        return (3.0 * soft - q_data).sum()
+
+    def estimated(critic, key):
+        q_data, soft = estimated_soft_maximum(critic, batch, sampled, key)
+        return (3.0 * soft - q_data).sum()
+
+    draws = 4000
+    keys = jax.random.split(jax.random.key(0), draws)
+    value, gradient = jax.value_and_grad(exact)(critic)
+    values, gradients = jax.jit(jax.vmap(jax.value_and_grad(estimated), (None, 0)))(critic, keys)
+    np.testing.assert_allclose(values, value, rtol=1e-5)
+
+    def agree(all_of_them, expected):
+        error = all_of_them.std(axis=0) / np.sqrt(draws)
+        assert np.all(np.abs(all_of_them.mean(axis=0) - expected) < 5 * error + 1e-5)
+
+    jax.tree.map(agree, gradients, gradient)
+    assert any(float(leaf.std(axis=0).max()) > 0.01 for leaf in jax.tree.leaves(gradients)), "draws must matter"
+
+
+def test_the_loss_in_the_value_of_a_temperature_has_its_gradient_times_the_temperature():
+    start = replace(Temperature.start(0.1), log=jnp.log(3.0))
+    log_prob, target = jnp.array([4.0, 6.0]), -2.0  # d/dlogT of -log T (5 - 2) is -3, of -T (5 - 2) it is -9
+    followed = [start.follow(log_prob, target, loss) for loss in ("log", "value")]
+    first, scaled = (jax.tree.leaves(it.opt_state)[1] for it in followed)  # Adam's first moment
+    np.testing.assert_allclose([first, scaled], [[0.1 * -3.0], [0.1 * -9.0]], rtol=1e-6)
+
+
+def test_a_fixed_temperature_has_no_state():
+    algorithm = configure("cql-fl", "fova-program", samples=1, **TINY)
+    learner, broadcast = mid_training(algorithm)
+    new, _ = step(algorithm, learner, broadcast, mixed_batch(1), jax.random.key(0))
+    assert new.extra.temperature is None
+
+
+def test_drpos_critics_start_orthogonal_and_nearly_zero():
+    drpo = configure("drpo", hidden=(4, 3)).init(jax.random.key(0), SPACE)
+    net = drpo.critic.network.net
+    for member in range(2):
+        first, second, last = (np.asarray(x.weight[member]) for x in (*net.layers, net.last))
+        np.testing.assert_allclose(first.T @ first, 2 * np.eye(4), atol=1e-5)
+        np.testing.assert_allclose(second.T @ second, 2 * np.eye(3), atol=1e-5)
+        assert np.linalg.norm(last) == pytest.approx(0.01, rel=1e-4)
+    assert all(not np.any(layer.bias) for layer in (*net.layers, net.last))
+    jax.tree.map(np.testing.assert_array_equal, drpo.target_critic, drpo.critic.network)
+    plain = configure("drpo", "paper", hidden=(4, 3)).init(jax.random.key(0), SPACE)
+    jax.tree.map(np.testing.assert_array_equal, drpo.actor.network.net, plain.actor.network.net)
+
+
 def test_drpo_without_its_likelihoods_is_cql():
-    drpo = configure("drpo", regularisation=0.0, alpha=5.0, gradient_clip=0.0, samples=2, **TINY)
-    cql = configure("cql-fl", samples=2, **TINY)
+    drpo = configure("drpo", "paper", regularisation=0.0, alpha=5.0, gradient_clip=0.0, samples=2, **TINY)
+    cql = configure("cql-fl", "paper", samples=2, **TINY)
     learner, broadcast = mid_training(cql)
     batch, key = mixed_batch(3), jax.random.key(5)
     jax.tree.map(

@@ -161,7 +161,7 @@ def test_scaffold_agrees_with_numpy_over_two_rounds_of_two_clients():
 
 def packed(batch):
     rows = pack(Batch(*map(np.asarray, batch)))
-    return Data(jnp.asarray(rows), jnp.int32(len(rows)), SPACE)
+    return Data.of(rows, SPACE)
 
 
 def best_action(s):

@@ -1,6 +1,7 @@
 """The examples in docs/data.md run as they stand."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow.parquet
 
 import fova
 from fova.data.sources import load
+from fova.data.tables.columns import ROLES, Columns
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 
@@ -51,3 +53,13 @@ def test_the_page_has_the_columns_of_parquet():
     text = PAGE.read_text()
     for name in ("observation_0", "action_0", "reward", "terminal", "truncated", "next_observation_0", "episode"):
         assert f"| `{name}`" in text
+
+
+def test_the_mapping_in_a_configuration_file_is_the_one_of_the_command():
+    text = PAGE.read_text()
+    (table,) = (toml for toml in re.findall(r"```toml\n(.*?)```", text, re.DOTALL) if "[columns]" in toml)
+    mapping = Columns.of(tomllib.loads(table)["columns"])
+    flags = text[text.index("--columns episode=patient_id") :].partition("--missing")[0].replace("\\\n", " ")
+    assert mapping == Columns.of(flags.split()[1:], ["lactate=carry-mean"])
+    for role in ROLES:
+        assert f"| `{role}`" in text or role == "missing"

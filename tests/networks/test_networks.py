@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,7 @@ from fova.networks import (
     Clipped,
     DiscreteTwinCritic,
     GaussianActor,
+    GaussianForm,
     LayerNorm,
     Linear,
     Point,
@@ -52,6 +54,29 @@ def test_an_offset_in_the_squashed_density_by_hand():
     sampled, density = Squashed(column(0.3), column(-0.5), slope_offset=0.5).sample_with_log_prob(jax.random.key(0))
     exact = stats.norm(0.3, np.exp(-0.5)).logpdf(np.arctanh(sampled[0, 0]))
     np.testing.assert_allclose(density[0], exact - np.log(1.5 - sampled[0, 0] ** 2), rtol=1e-5)
+
+
+def test_how_near_to_the_bounds_a_squashed_density_is_taken():
+    mean, log_std = column(0.0), column(0.0)
+    for saturation in (1e-6, 1e-7):
+        u = np.arctanh(np.float64(np.float32(1 - saturation)))
+        expected = stats.norm.logpdf(u) - np.log(1 - np.tanh(u) ** 2)
+        ours = Squashed(mean, log_std, saturation=saturation).log_prob(column(1.0))
+        np.testing.assert_allclose(ours, expected, rtol=1e-4)
+
+
+def test_a_trained_log_std_by_hand():
+    form = GaussianForm(log_std_range=(-20.0, 2.0), trained_log_std=True)
+    actor = make_actor(jax.random.key(0), SPACE, "squashed", (4,), form=form)
+    np.testing.assert_array_equal(actor.log_std, [1.0, -1.0])
+    output = jnp.array([[0.5, 0.5, 0.3, -30.0]])  # the means, then what gives the log-stds
+    moved = eqx.tree_at(lambda it: it.log_std, actor, jnp.array([2.0, -1.0]))
+    np.testing.assert_allclose(moved.distribution(output).log_std, [[2 * 0.3 - 1, -20.0]], rtol=1e-6)
+
+    def log_std(scalars):
+        return eqx.tree_at(lambda it: it.log_std, actor, scalars).distribution(output).log_std[0, 0]
+
+    np.testing.assert_allclose(jax.grad(log_std)(jnp.array([2.0, -1.0])), [0.3, 1.0], rtol=1e-6)
 
 
 def test_clipped_density_is_the_gaussians_own():
@@ -203,6 +228,22 @@ def test_scored_candidates_give_the_critics_gradients_without_a_product():
         return objective(*scored.for_critic(critic, [1, winner, 3]))
 
     assert same_values_and_gradients(fresh, reused, critic) == [ROW_MEANS + 3, ROW_MEANS]
+
+
+def test_many_actions_of_a_state_are_scored_as_each_is():
+    critic = TwinCritic(jax.random.key(0), SPACE, (8, 8))
+    states = jax.random.normal(jax.random.key(2), (5, 3))
+    actions = jax.random.normal(jax.random.key(1), (4, 5, 2))
+
+    def plain(critic):
+        return jnp.sum(jnp.sin(critic(states, actions)))
+
+    def shared(critic):
+        return jnp.sum(jnp.sin(critic.of_many(states, actions)))
+
+    np.testing.assert_allclose(critic.of_many(states, actions), critic(states, actions), rtol=1e-5, atol=1e-6)
+    # one product more, because the first layer's is parted, but the states' part has one row for each state
+    assert same_values_and_gradients(plain, shared, critic) == [ROW_MEANS + 3, ROW_MEANS + 4]
 
 
 def test_a_scored_candidate_gives_the_actions_gradient_without_a_product():

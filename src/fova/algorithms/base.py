@@ -44,6 +44,7 @@ T = TypeVar("T")
 Metrics = dict[str, Float[Array, ""]]
 RewardUnit = Literal["raw", "federation"]
 ClientWeights = Literal["submitted", "returns"]
+TemperatureLoss = Literal["log", "value"]
 
 # A client measures its policy on this many of its own states at the end of a round.
 MEASURED_STATES = 512
@@ -68,14 +69,26 @@ class Batch(NamedTuple):
 
 
 class Data(eqx.Module):
-    """A client's whole dataset. The fields of a row are packed side by side, so that a minibatch is one gather."""
+    """A client's whole dataset: `length` rows of a buffer, from `start` on.
 
-    rows: Float[Array, "capacity width"]  # the fields of Batch in order; rows past `length` are padding
+    Clients on one device share the buffer, so that a federation takes as much memory as it has rows. The fields of
+    a row are packed side by side, so that a minibatch is one gather.
+    """
+
+    rows: Float[Array, "capacity width"]  # the fields of Batch in order
+    start: Int[Array, ""]
     length: Int[Array, ""]
+    longest: int = eqx.field(static=True)  # the largest `length` of the clients that are computed together
     space: Space = eqx.field(static=True)
 
+    @staticmethod
+    def of(rows: Any, space: Space) -> "Data":
+        """The dataset of a client that has a buffer to itself."""
+        start, length = jnp.zeros((), jnp.int32), jnp.asarray(len(rows), jnp.int32)
+        return Data(jnp.asarray(rows), start, length, len(rows), space)
+
     def batch(self, indices: Int[Array, " batch"]) -> Batch:
-        return unpack(self.rows[indices], self.space)
+        return unpack(self.rows[self.start + indices], self.space)
 
     def sample(self, key: PRNGKeyArray, size: int) -> Batch:
         """`size` rows drawn uniformly, with replacement."""
@@ -83,12 +96,11 @@ class Data(eqx.Module):
 
     def mean(self, measure: Callable[[Batch], Float[Array, " batch"]], chunk: int = 1024) -> Float[Array, ""]:
         """The mean of `measure` over all rows, computed a chunk of rows at a time."""
-        capacity = self.rows.shape[0]
-        starts = jnp.arange(0, capacity, chunk)
+        starts = jnp.arange(0, self.longest, chunk)
 
         def total(start: Int[Array, ""]) -> Float[Array, ""]:
             indices = start + jnp.arange(chunk)
-            values = measure(self.batch(jnp.minimum(indices, capacity - 1)))
+            values = measure(self.batch(jnp.minimum(indices, self.length - 1)))
             return jnp.where(indices < self.length, values, 0.0).sum()
 
         return jax.lax.map(total, starts).sum() / self.length
@@ -264,9 +276,14 @@ class Temperature(eqx.Module):
     def value(self) -> Float[Array, ""]:
         return jnp.exp(self.log)
 
-    def follow(self, log_prob: Float[Array, " batch"], target: float) -> "Temperature":
-        """The temperature after one step: higher if the policy's entropy is below its target, else lower."""
-        gradient = -(log_prob.mean() + target)
+    def follow(
+        self, log_prob: Float[Array, " batch"], target: float, loss: TemperatureLoss = "log"
+    ) -> "Temperature":
+        """The temperature after one step: higher if the policy's entropy is below its target, else lower.
+
+        The loss is -log T (log pi + target), or -T (log pi + target), whose gradient for log T has a factor T.
+        """
+        gradient = -(log_prob.mean() + target) * (1.0 if loss == "log" else self.value)
         return Temperature(
             *adam_step(self.learning_rate, self.log, gradient, self.opt_state), learning_rate=self.learning_rate
         )

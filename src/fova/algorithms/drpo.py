@@ -5,7 +5,7 @@ actor loss is SAC's, minus eta log pi(a_data|s), minus (1 - eta) log pi(a_server
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -14,12 +14,30 @@ from fova.algorithms.cql import CqlFl
 from fova.networks import Clipped, Squashed
 from fova.settings import Within
 
+# What the authors' program has and the paper does not say
+PROGRAM = {
+    "critic_lr": 1e-4,
+    "temperature_loss": "value",
+    "saturation": 1e-7,
+    "log_std_least": -20.0,
+    "trained_log_std": True,
+    "critic_initialisation": "orthogonal",
+}
+
 
 @dataclass(frozen=True)
 class Drpo(CqlFl):
     """DRPO: dual regularisation, towards the data and towards the global policy."""
 
     name: ClassVar[str] = "drpo"
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "published": PROGRAM,
+        "layer-norm": PROGRAM | {"critic_layer_norm": True},
+        # the text of the paper, with the networks of FOVA's
+        "paper": {},
+        # the actor and the critics of FOVA; a gradient that is the same in expectation
+        "assisted": PROGRAM | {"actor": "clipped", "critic_layer_norm": True, "soft_gradient": "estimated"},
+    }
 
     alpha: float = 10.0
     """Weight of the conservative term."""

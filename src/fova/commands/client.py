@@ -1,9 +1,10 @@
 """`fova client`: take part in a federation over a network."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from fova.commands.columns import columns_of, load_tables
 from fova.commands.flags import parse
 from fova.commands.flower import insist_on_files, insist_on_flower
 from fova.commands.terminal import Terminal
@@ -12,6 +13,9 @@ from fova.machine.interrupts import heeding_signals
 from fova.progress import choose
 
 if TYPE_CHECKING:
+    from fova.data.action_kind import ActionKind
+    from fova.data.tables.columns import Columns
+    from fova.data.transitions import Transitions
     from fova.network.client import ClientConfig
     from fova.run.config import ConfigFile
 
@@ -27,13 +31,18 @@ class ClientOptions:
     server: str | None = None
     """Address of the server, as HOST:PORT."""
     data: str | None = None
-    """A data file (NPZ, Parquet, HDF5, Minari), or with --task a quality of the task's data."""
+    """A data file (CSV, Parquet, NPZ, HDF5, Minari), or with --task a quality of the task's data."""
     name: str | None = None
     """Name of this client in the federation; with TLS, the name its key was made for (default: the data's name)."""
     certificates: Path = Path("certificate")
     """Folder with ca.crt and client.key, from `fova certificates make`."""
     state: Path | None = None
     """Folder for the state that the client keeps between rounds (default: fova-client/NAME)."""
+    columns: tuple[str, ...] = ()
+    """What the columns mean if the data is a table (CSV, TSV, Parquet), as at the server: episode=patient_id
+    time=hour observations=hr,map action=dose reward=score terminal=died. Or the [columns] table of --config."""
+    missing: tuple[str, ...] = ()
+    """What to do with missing values of a column of the table, as at the server: hr=carry lab_*=mean."""
     config: Path | None = None
     """A TOML file with [server] and a [[client]] table of this --name, in place of these flags."""
     task: str | None = None
@@ -68,9 +77,13 @@ def command(arguments: list[str]) -> None:
     config = _client_config(options, file)
     progress = choose(options.quiet, True, Terminal())
     progress.status(f"reading {config.data}")
+    columns = columns_of(options.columns, options.missing, file.columns)
+    if columns is not None:
+        config = replace(config, columns=_kept_columns(columns, Path(config.state)))
     bounds = (options.action_low, options.action_high) if options.action_low else None
-    # Bad data is reported before the server is contacted.
-    ((_, data),) = config.load(bounds, actions=options.actions).clients.items()
+    data = _checked_data(
+        config, bounds, columns, options.actions
+    )  # bad data is reported before the server is contacted
     progress.note(f"{config.name}: {len(data):,} transitions; connecting to {address}")
     folder = None if options.insecure else options.certificates
     if folder is not None:
@@ -80,6 +93,29 @@ def command(arguments: list[str]) -> None:
             participate(config, address, folder, progress)
     except KeyboardInterrupt:
         progress.note("Stopped. The client's state is saved.")
+
+
+def _kept_columns(columns: "Columns", state: Path) -> str:
+    """A file in the client's state folder with the mapping; every process of the client reads it from there."""
+    import tomli_w
+
+    from fova.machine.files import write_atomically
+
+    state.mkdir(parents=True, exist_ok=True)
+    file = state / "columns.toml"
+    write_atomically(file, tomli_w.dumps({"columns": columns.to_table()}).encode())
+    return str(file)
+
+
+def _checked_data(
+    config: "ClientConfig", bounds: tuple[Any, Any] | None, columns: "Columns | None", actions: "ActionKind"
+) -> "Transitions":
+    """The client's data, checked as far as that is possible without the server."""
+    if columns is None:
+        ((_, data),) = config.load(bounds, actions=actions).clients.items()
+        return data
+    (source,) = load_tables([config.data], columns).values()
+    return source.transitions
 
 
 def _address_in(file: "ConfigFile") -> str:

@@ -11,6 +11,7 @@ from fova.settings import shown
 
 MOST_SEEDS = 10_000
 RUN_FIELDS = ("rounds", "local_steps", "evaluate_every", "final_episodes")
+HOLD_OUT = 0.1  # without a task
 ALGORITHM_FIELDS = ("hidden", "batch_size", "actor_lr", "critic_lr", "critic_layer_norm")
 
 
@@ -21,10 +22,11 @@ class CompareOptions:
     If the command is interrupted or repeated, finished runs are kept and only the others are trained.
     """
 
-    task: str
-    """The task to learn; see `fova tasks`."""
     clients: tuple[str, ...]
     """One entry per client: a quality of the task's data or a data file."""
+    task: str | None = None
+    """The task to learn; see `fova tasks`. Without a task the clients are data files, and the policies are judged
+    on held-out episodes instead of played (see `fova judge`)."""
     algorithms: tuple[str, ...] = ("fova", "fedora", "drpo", "cql-fl", "fed-td3bc")
     """The algorithms to compare. fed-iql, fed-bc and the path of a .py file are also possible."""
     modes: tuple[Literal["federated", "local", "centralised"], ...] = ("federated",)
@@ -51,6 +53,8 @@ class CompareOptions:
     """Rounds between evaluations of the server's policy."""
     final_episodes: int = 20
     """Episodes of the final evaluation, which the table shows."""
+    hold_out: float | None = None
+    """Share of every client's episodes kept aside for the judge (default: 0.1 without a task, 0 with one)."""
     name: str | None = None
     """Folder of the runs under runs/ (default: compare, the task and the clients)."""
     jobs: int | None = None
@@ -65,6 +69,9 @@ def command(arguments: list[str]) -> None:
     options = parse(CompareOptions, "fova compare", arguments)
     if not 1 <= options.seeds <= MOST_SEEDS:
         raise FovaError(f"seeds is {shown(options.seeds)}, but must be at least 1 and at most {MOST_SEEDS:,}.")
+    hold_out = options.hold_out if options.hold_out is not None else (0.0 if options.task else HOLD_OUT)
+    if not (options.task or hold_out):
+        raise FovaError("Without a task policies are judged on held-out episodes. Leave --hold-out 0 out.")
     from fova.experiments.comparison import comparison
     from fova.experiments.execution import run_entry
     from fova.run.directory import named
@@ -76,21 +83,48 @@ def command(arguments: list[str]) -> None:
         options.algorithms,
         options.modes,
         options.seeds,
-        run={name: getattr(options, name) for name in RUN_FIELDS},
+        run={name: getattr(options, name) for name in RUN_FIELDS} | {"hold_out": hold_out},
         settings=_settings(options),
     )
-    default = "-".join(("compare", options.task, *(Path(data).stem for data in options.clients)))
+    default = "-".join(("compare", options.task or "data", *(Path(data).stem for data in options.clients)))
     directory = named(default if options.name is None else options.name)
     terminal = Terminal()
     results = run_entry(entry, scale, directory, options.jobs, options.plain, options.dry_run, terminal)
     if results is None:
         return
+    if hold_out:
+        _judge([directory / run.name for run in results.runs], options.plain, terminal)
     from fova.reports.page import write_report
     from fova.reports.tables import comparison_table
 
-    terminal.print(comparison_table(results))
+    if options.task:
+        terminal.print(comparison_table(results))
     report = write_report([directory], directory / "report.html", pictures={})
     terminal.write_line(f"figures  {directory / 'results.json'}\nreport   {report}")
+
+
+def _judge(runs: list[Path], plain: bool, terminal: Terminal) -> None:
+    """Judge the runs that have not been judged yet, and print what follows."""
+    from fova.progress import choose
+    from fova.reports.groups import read_groups
+    from fova.reports.judged import participations
+    from fova.reports.verdicts import participation_table, settings_table
+    from fova.run.directory import RunDirectory
+    from fova.run.judged import judge_run
+    from fova.run.records import read_verdict
+
+    progress = choose(False, plain, terminal)
+    try:
+        for run in runs:
+            if read_verdict(RunDirectory(run)) is None:
+                progress.note(f"judging {run.name}")
+                judge_run(run, progress=progress)
+    finally:
+        progress.finish()
+    groups = read_groups(runs)
+    terminal.print(settings_table(groups))
+    for algorithm, clients in participations(groups).items():
+        terminal.print(participation_table(algorithm, clients))
 
 
 def _settings(options: CompareOptions) -> dict[str, Any]:

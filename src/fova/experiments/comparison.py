@@ -10,7 +10,7 @@ from fova.experiments.specifications import Case, Entry, Mode, Scale, Settings, 
 
 
 def comparison(
-    task: str,
+    task: str | None,
     clients: Sequence[str],
     size: int | None,
     algorithms: Sequence[str],
@@ -19,12 +19,16 @@ def comparison(
     run: Settings,
     settings: Settings,
 ) -> tuple[Entry, Scale]:
-    """`run` are fields of RunConfig, `settings` those of the algorithms that all share, where they have them."""
+    """`run` are fields of RunConfig, `settings` those of the algorithms that all share, where they have them.
+
+    Without a task the clients are data files, and policies are judged instead of played.
+    """
+    label = task or "own data"
     scale = Scale("as given", seeds, run, settings)
     entry = Entry(
         name="comparison",
-        title=f"{task}: {', '.join(clients)}",
-        cases=(Case(task, task, tuple(clients), size),),
+        title=f"{label}: {', '.join(clients)}",
+        cases=(Case(label, task, tuple(clients), size),),
         variants=tuple(line_of(algorithm, mode) for algorithm in algorithms for mode in modes),
         scales={scale.name: scale},
     )

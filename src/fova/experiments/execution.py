@@ -45,8 +45,8 @@ def plan(planned: list[PlannedRun], states: dict[str, RunState]) -> list[str]:
     """One line for each run, then the number of runs in each state."""
     width = max(len(run.name) for run in planned)
     lines = [
-        f"{run.name:<{width}}  {states[run.name]:<9}  {run.config.task}, {run.config.run.rounds} rounds of "
-        f"{run.config.run.local_steps} local steps"
+        f"{run.name:<{width}}  {states[run.name]:<9}  {run.config.task or 'own data'}, "
+        f"{run.config.run.rounds} rounds of {run.config.run.local_steps} local steps"
         for run in planned
     ]
     counts = Counter(states.values())

@@ -47,7 +47,7 @@ class Case:
     """One row: a task, its clients and what they hold."""
 
     label: str
-    task: str
+    task: str | None  # None: the clients are data files
     clients: tuple[str | ClientSpec, ...]
     size: int | None = None  # transitions of each client that does not say so itself
     settings: Settings = field(default_factory=dict)  # of every algorithm that has them: a swept value

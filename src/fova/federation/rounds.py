@@ -106,7 +106,7 @@ def rows_of(prepared: Transitions, discount: float) -> NDArray[np.float32]:
 def no_data(space: Space) -> Data:
     """A dataset of one row of zeros. It is used to derive the shapes of messages."""
     width = 2 * (space.observation + space.action.size) + 4
-    return Data(jnp.zeros((1, width)), jnp.ones((), jnp.int32), space)
+    return Data.of(jnp.zeros((1, width)), space)
 
 
 class Judged(NamedTuple):

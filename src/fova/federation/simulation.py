@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, PRNGKeyArray
 from numpy.typing import NDArray
 
@@ -24,6 +24,7 @@ from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import rounds
 from fova.federation.engine import RoundReport, RoundSettings, State, insist_on_whole_steps
+from fova.federation.placement import Buffer, DealtOut, Placed, place
 from fova.federation.privacy import publish
 from fova.federation.rounds import Traffic
 from fova.federation.wire import Envelope
@@ -69,10 +70,9 @@ class Simulation:
         """Give the clients other data; their names stay."""
         if list(clients) != self.names:
             raise FovaError(f"The data is for clients {list(clients)}, but the federation has {self.names}.")
-        self._rows = [rounds.rows_of(data, self.algorithm.discount) for data in clients.values()]
-        self._capacity = max(map(len, self._rows))
+        self._buffer = Buffer.of(clients, partial(rounds.rows_of, discount=self.algorithm.discount))
         self._by_returns = np.array([(log_weights or {}).get(name, 0.0) for name in self.names], np.float32)
-        self._device_data: tuple[tuple[int, ...], Data] | None = None
+        self._placed: tuple[tuple[int, ...], Placed] | None = None
 
     # --- State ---
 
@@ -126,7 +126,9 @@ class Simulation:
                 self._devices.mesh,
                 learners,
                 jax.device_put(broadcast, self._devices.everywhere if self.together else self._devices.split),
-                self._stacked(tuple(filled)),
+                self.space,
+                self._buffer.longest,
+                self._place(tuple(filled)),
                 client_keys,
                 envelope_keys,
             )
@@ -193,15 +195,12 @@ class Simulation:
     def _keys(self, derive: Callable[..., PRNGKeyArray], number: int, members: Sequence[int]) -> PRNGKeyArray:
         return jax.vmap(partial(derive, self._key, number))(self._identities[list(members)])
 
-    def _stacked(self, members: tuple[int, ...]) -> Data:
-        if self._device_data is None or self._device_data[0] != members:
-            rows = np.zeros((len(members), self._capacity, self._rows[0].shape[1]), np.float32)
-            for slot, client in enumerate(members):
-                rows[slot, : len(self._rows[client])] = self._rows[client]
-            lengths = np.array([len(self._rows[client]) for client in members], np.int32)
-            rows_there, lengths_there = jax.device_put((rows, lengths), self._devices.split)
-            self._device_data = (members, Data(rows_there, lengths_there, self.space))
-        return self._device_data[1]
+    def _place(self, members: tuple[int, ...]) -> "Placed":
+        """The rows of these clients where the devices reach them."""
+        if self._placed is None or self._placed[0] != members:
+            self._placed = None  # its memory is free before the next cohort's rows are placed
+            self._placed = (members, place(self._buffer, members, self._devices))
+        return self._placed[1]
 
     # --- What is reported ---
 
@@ -285,34 +284,6 @@ class _Gathered:
         return {name: np.concatenate([part[name] for part in self._metrics]) for name in names}
 
 
-# --- Devices ----------------------------------------------------------------------------------------------
-
-
-class DealtOut(NamedTuple):
-    """Clients dealt out among devices."""
-
-    mesh: Mesh
-    slots: int  # places for clients, as many on each device
-    first: jax.Device  # where the server is
-    split: NamedSharding  # of what each client has its own
-    everywhere: NamedSharding  # of what all clients share
-
-    @staticmethod
-    def among(clients: int) -> "DealtOut":
-        devices, slots = deal_out(clients)
-        mesh = jax.make_mesh((len(devices),), ("clients",), axis_types=(AxisType.Auto,), devices=devices)
-        split, everywhere = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("clients",), ()))
-        return DealtOut(mesh, slots, devices[0], split, everywhere)
-
-
-def deal_out(clients: int) -> tuple[list[jax.Device], int]:
-    """The smallest set of devices that balances the clients, and the padded number of clients."""
-    devices = jax.local_devices()
-    each = -(-clients // len(devices))
-    used = -(-clients // each)
-    return devices[:used], used * each
-
-
 def _rows(stacked: Any, rows: Sequence[int]) -> Any:
     return jax.tree.map(lambda leaf: leaf[list(rows)], stacked)
 
@@ -324,7 +295,7 @@ def _write_rows(stacked: Any, rows: Sequence[int], new: Any, new_rows: NDArray[n
 
 @partial(
     jax.jit,
-    static_argnames=("algorithm", "envelope", "local_steps", "together", "mesh"),
+    static_argnames=("algorithm", "envelope", "local_steps", "together", "mesh", "space", "longest"),
     donate_argnames=("learners",),
 )
 def clients_part(
@@ -335,7 +306,9 @@ def clients_part(
     mesh: Mesh,
     learners: Any,
     broadcast: Any,
-    data: Data,
+    space: Space,
+    longest: int,
+    placed: Placed,
     keys: PRNGKeyArray,
     envelope_keys: PRNGKeyArray,
 ) -> tuple[Any, Bool[Array, " clients"], Submission]:
@@ -346,13 +319,22 @@ def clients_part(
     """
     axis = None if together else 0  # where a broadcast has its axis of clients
 
-    def share(learners: Any, broadcast: Any, data: Data, keys: PRNGKeyArray, envelope_keys: PRNGKeyArray) -> Any:
-        local_round = partial(rounds.local_round, algorithm, local_steps)
-        learners, submissions = jax.vmap(local_round, (0, axis, 0, 0))(learners, broadcast, data, keys)
+    def share(
+        learners: Any, broadcast: Any, placed: Placed, keys: PRNGKeyArray, envelope_keys: PRNGKeyArray
+    ) -> Any:
+        rows = placed.rows if placed.shared else placed.rows[0]
+
+        def local_round(learner: Any, broadcast: Any, start: Any, length: Any, key: PRNGKeyArray) -> Any:
+            data = Data(rows, start, length, longest, space)
+            return rounds.local_round(algorithm, local_steps, learner, broadcast, data, key)
+
+        arguments = (learners, broadcast, placed.starts, placed.lengths, keys)
+        learners, submissions = jax.vmap(local_round, (0, axis, 0, 0, 0))(*arguments)
         sound = rounds.all_finite(submissions)  # before the envelope, which may hide it
         return learners, sound, jax.vmap(envelope.encode, (0, axis, 0))(submissions, broadcast, envelope_keys)
 
     each, all_alike = PartitionSpec("clients"), PartitionSpec()
-    deal = (each, all_alike if together else each, each, each, each)
+    data = Placed(all_alike if placed.shared else each, each, each)
+    deal = (each, all_alike if together else each, data, each, each)
     dealt_out = jax.shard_map(share, mesh=mesh, in_specs=deal, out_specs=each, check_vma=False)
-    return dealt_out(learners, broadcast, data, keys, envelope_keys)
+    return dealt_out(learners, broadcast, placed, keys, envelope_keys)

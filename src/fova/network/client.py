@@ -20,6 +20,12 @@ from flwr.clientapp import ClientApp
 
 from fova.algorithms.base import Submission
 from fova.data.action_kind import ActionKind
+from fova.data.paths import as_path
+from fova.data.tables.arrow import insist_on_table
+from fova.data.tables.columns import Columns
+from fova.data.tables.loading import TableReader
+from fova.data.tables.logged import read
+from fova.data.tables.survey import survey
 from fova.errors import FovaError
 from fova.federation import rounds
 from fova.federation.clients import ClientSpec, Federation
@@ -36,6 +42,7 @@ from fova.network.journal import Journal
 from fova.network.plan import Plan, client_work
 from fova.policy import from_actor
 from fova.run.checkpoint import discard_after, load_checkpoint, save_checkpoint
+from fova.run.config import read_toml
 from fova.settings import fill
 from fova.spaces import ActionSpace
 from fova.tasks import registry
@@ -59,6 +66,8 @@ class ClientConfig:
     """Row to start from."""
     insist_privacy: str | None = None
     """The least privacy that the client accepts, as clip=1,noise=2,epsilon=8."""
+    columns: str | None = None
+    """A TOML file whose [columns] table says what the columns of `data` mean, if it is a table."""
 
     def __post_init__(self) -> None:
         insist_on_name(self.name)
@@ -70,11 +79,36 @@ class ClientConfig:
         bounds: tuple[Any, Any] | None = None,
         action: ActionSpace | None = None,
         actions: ActionKind = "auto",
+        reader: TableReader | None = None,
     ) -> Federation:
         """A federation that holds only this client's data. The data is checked."""
         task = registry.get(self.task) if self.task else None
         spec = ClientSpec(self.data, self.size, self.offset, self.name)
-        return Federation.build([spec], task, bounds=bounds, action=action, actions=actions)
+        return Federation.build([spec], task, bounds=bounds, action=action, reader=reader, actions=actions)
+
+    def mapping(self) -> Columns | None:
+        """What the columns of this client's table mean; None if it holds no table."""
+        return Columns.of(read_toml(Path(self.columns)).columns) if self.columns else None
+
+    def agreed_mapping(self, asked: Columns) -> Columns:
+        """The mapping that a server asks for. Only the one that this client was started with is answered.
+
+        A server could otherwise ask for the values of any column.
+        """
+        own = self.mapping()
+        if own is None:
+            raise Refused(
+                "The server trains on tables. Start this client with the same [columns] table: --columns or "
+                "--config."
+            )
+        if own != asked:
+            differing = [role for role, value in asked.to_table().items() if own.to_table().get(role) != value]
+            differing += [role for role in own.to_table() if role not in asked.to_table()]
+            raise Refused(
+                f"This client's columns are not those of the server: they differ in {', '.join(differing)}. Give "
+                "both the same [columns] table."
+            )
+        return own
 
     @staticmethod
     def of(node_config: dict[str, Any]) -> "ClientConfig":
@@ -104,13 +138,18 @@ class Client:
 
         It must have the plan's dimensions and lie within its action bounds.
         """
-        own = self.config.load(action=self.plan.space.action, actions=self.plan.run.actions)
+        own = self.config.load(action=self.plan.space.action, actions=self.plan.run.actions, reader=self._reader())
         if own.space != self.plan.space:
             raise Refused(
                 f"The data of client {self.config.name!r} has {own.space.words()}, but the server trains on "
                 f"{self.plan.space.words()}."
             )
         return own.holding_out(self.plan.run.hold_out, self.plan.run.seed, self.journal.note)
+
+    def _reader(self) -> TableReader | None:
+        if self.plan.columns is None:
+            return None
+        return TableReader(self.config.agreed_mapping(self.plan.columns), agreed=self.plan.agreed)
 
     # --- The server's two requests ---
 
@@ -225,6 +264,14 @@ def answer_hello(message: Message, context: Context) -> Message:
     return _answer(message, context, lambda client: client.hello())
 
 
+def tell_about_columns(config: ClientConfig, run_id: str, asked: Columns) -> RecordDict:
+    """What a client tells about its table before the plan is known."""
+    columns = config.agreed_mapping(asked)
+    told = survey(read(insist_on_table(as_path(config.data)), columns), columns)
+    Journal(Path(config.state) / "journal.jsonl").note("told about the columns of its table: kinds, values, sums")
+    return messages.survey_answer(run_id, config.name, told)
+
+
 @app.train()
 def answer_round(message: Message, context: Context) -> Message:
     return _answer(message, context, lambda client: client.round(message.content))
@@ -236,7 +283,11 @@ def _answer(message: Message, context: Context, work: Any) -> Message:
     config = ClientConfig.of(dict(context.node_config))
     run_id = str(message.content.config_records["about"].get("run"))
     try:
-        content = work(Client(config, messages.read_plan(message.content)))
+        columns = messages.read_survey_question(message.content)
+        if columns is not None:
+            content = tell_about_columns(config, run_id, columns)
+        else:
+            content = work(Client(config, messages.read_plan(message.content)))
     except (FovaError, OSError) as error:
         Journal(Path(config.state) / "journal.jsonl").note(f"took no part: {error}")
         content = messages.refusal(run_id, config.name, tellable(error))

@@ -5,16 +5,15 @@ is asked, and who is out, is in `members.py`. Nothing that a member sends ends t
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-import httpx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flwr.app import Message, RecordDict
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
@@ -33,6 +32,7 @@ from fova.federation.statistics import (
 from fova.federation.wire import payload_bytes
 from fova.machine import runtime
 from fova.network import intake, messages
+from fova.network.asking import Asking, Pause, Reply
 from fova.network.intake import Refused, one_line
 from fova.network.members import Door, Record, Refusal
 from fova.network.messages import SaidNo
@@ -41,17 +41,12 @@ from fova.network.server_config import ServerConfig
 from fova.progress import Progress
 from fova.run.config import unit_of_reward
 
-Pause = Callable[[float], None]
-Reply = Message | Exception  # what came back for a question, or the error that it caused
 T = TypeVar("T")
 
 # How often the server looks for clients while it waits for enough of them.
 SECONDS_BETWEEN_LOOKS = 3.0
 # A newcomer has so long to load its data and say who it is.
 HELLO_SECONDS = 300.0
-# How often the server looks for answers, and how long it waits before it asks its own SuperLink again.
-SECONDS_BETWEEN_PULLS = 3.0
-SECONDS_TO_RETRY = 5.0
 # So many times in a row enough clients may answer without enough good answers, then the run ends.
 ATTEMPTS = 3
 LONGEST_REASON = 400  # characters of a reason in the log
@@ -81,7 +76,7 @@ class FlowerEngine:
         """`pause` is called while the server waits for clients, `sleep` while it waits for answers in a round."""
         runtime.prepare()
         self.grid, self.plan, self.network, self.progress, self.pause = grid, plan, network, progress, pause
-        self.sleep = sleep
+        self.asking = Asking(grid, progress, pause, sleep)
         self.space, self.recipe = plan.space, plan.agreed.recipe if plan.agreed else None
         self.aggregation = aggregation.for_algorithm(plan.run.aggregation, plan.algorithm, plan.run.largest_share)
         self.like = plan.submission_like()
@@ -155,11 +150,11 @@ class FlowerEngine:
 
     def _present(self) -> dict[str, int]:
         """Clients that are connected and fit, by name; newcomers are asked who they are first."""
-        here = set(self._patiently(self.grid.get_node_ids))
+        here = set(self.asking.patiently(self.grid.get_node_ids))
         self.members = {node: name for node, name in self.members.items() if node in here}
         strangers = sorted(here - set(self.members) - self.door.closed(time.monotonic()))
         questions = {node: messages.hello(self.plan) for node in strangers}
-        for node, reply in self._ask(messages.HELLO, questions, min(HELLO_SECONDS, self.network.deadline)):
+        for node, reply in self.asking.ask(messages.HELLO, questions, min(HELLO_SECONDS, self.network.deadline)):
             self._greet(node, reply)
             strangers.remove(node)
         for node in strangers:  # somebody who never answers must not hold up every round
@@ -197,7 +192,7 @@ class FlowerEngine:
 
     def _registered_name(self, node: int) -> str:
         """The name that the administrator gave a node's key; none without authentication."""
-        nodes = self._patiently(self.grid.get_nodes)
+        nodes = self.asking.patiently(self.grid.get_nodes)
         return one_line(next((info.name for info in nodes if info.node_id == node), ""))
 
     def _wait_for_clients(self) -> dict[str, int]:
@@ -224,7 +219,7 @@ class FlowerEngine:
         }
         answers = Answers()
         names = {node: name for name, node in clients.items()}
-        for node, reply in self._ask(messages.ROUND, questions, self.network.deadline):
+        for node, reply in self.asking.ask(messages.ROUND, questions, self.network.deadline):
             name = names.pop(node)
             answer = self._read(reply, partial(self._submission, name, state.round))
             if not isinstance(answer, Refusal):
@@ -312,51 +307,6 @@ class FlowerEngine:
         state = State(number, server, memo=memo)
         traffic = rounds.Traffic(payload_bytes(state.broadcast), payload_bytes(self.like))
         return state, RoundReport(metrics, answers.rejected, tuple(answers.missing), traffic)
-
-    def _ask(self, kind: str, questions: dict[int, RecordDict], seconds: float) -> Iterator[tuple[int, Reply]]:
-        """Every node's answer within so many seconds; Flower's word that a node is gone is none.
-
-        Answers are fetched one by one. One that Flower itself cannot read then costs no other answer, and it is
-        known whose it is; the error takes its place.
-        """
-        if not questions:
-            return
-        # Undelivered questions expire: a node that comes back does not train a round that is long over.
-        asked = [Message(content, node, kind, ttl=seconds) for node, content in questions.items()]
-        numbers = self._patiently(partial(self.grid.push_messages, asked))
-        waiting = {number: node for number, node in zip(numbers, questions) if number is not None}
-        began, waited = time.monotonic(), 0.0
-        while waiting:
-            for number, node in list(waiting.items()):
-                reply = self._pull(number)
-                if reply is None:
-                    continue
-                del waiting[number]
-                if isinstance(reply, Exception) or reply.metadata.src_node_id == node:
-                    yield node, reply
-            if not waiting or max(waited, time.monotonic() - began) >= seconds:
-                return
-            self.sleep(SECONDS_BETWEEN_PULLS)
-            waited += SECONDS_BETWEEN_PULLS
-
-    def _pull(self, number: str) -> Reply | None:
-        """The answer to a question, or the error that it causes; None while there is none."""
-        try:
-            return next(iter(self.grid.pull_messages([number])), None)
-        except httpx.TransportError as error:  # about the SuperLink, not about the answer: ask again later
-            self.progress.status(f"the SuperLink does not answer: {error}")
-            return None
-        except Exception as error:  # noqa: BLE001  Flower fetched the answer and cannot read it
-            return error
-
-    def _patiently(self, call: Callable[[], T]) -> T:
-        """The result of a call to our own SuperLink. A SuperLink that does not answer is asked again."""
-        while True:
-            try:
-                return call()
-            except httpx.HTTPError as error:
-                self.progress.status(f"the SuperLink does not answer ({one_line(str(error))}); asking again")
-                self.pause(SECONDS_TO_RETRY)
 
 
 COUNTED, OFFENCES = "counted", "offences"

@@ -1,5 +1,9 @@
 """The wire format: the content of every message between server and clients, as Flower records.
 
+    survey (query)  server -> client   ConfigRecord about: version, run, columns (JSON); only if clients hold tables
+                    client -> server   ConfigRecord about: version, run, client, survey (JSON): the kind of every
+                                                    column, the values of each category, and a count and a sum of
+                                                    each column whose mean stands in for missing values
     hello (query)   server -> client   ConfigRecord about: version, run, plan (JSON)
                     client -> server   ConfigRecord about: version, run, client
                                        ArrayRecord  statistics: rows, episodes, terminals, reward_sum,
@@ -19,6 +23,7 @@ client; the client continues from the state that it saved then. A reply with ano
 the request is stale. A reply with any other record, array or metric is refused. Nothing else is ever sent.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +33,8 @@ from numpy.typing import NDArray
 
 from fova.algorithms.base import Submission
 from fova.data.normalise import Normaliser, Sums
+from fova.data.tables.columns import Columns
+from fova.data.tables.survey import Survey
 from fova.federation.clients import MOST_ROWS
 from fova.federation.statistics import ClientStatistics, Statistics
 from fova.federation.wire import expected_arrays, from_named_arrays, named_arrays
@@ -37,6 +44,7 @@ from fova.network.plan import Plan
 from fova.settings import LARGEST
 from fova.version import __version__
 
+LONGEST_SURVEY = 10_000_000  # characters
 HELLO, ROUND = "query", "train"  # Flower's names for the two kinds of message
 COUNTS = ("rows", "episodes", "terminals")
 NUMBERS = (*COUNTS, "reward_sum", "reward_squares", "reward_deviations", "behaviour_return")
@@ -48,6 +56,19 @@ class SaidNo(Refused):
 
 
 # --- From the server ---
+
+
+def survey_question(run_id: str, columns: Columns) -> RecordDict:
+    return RecordDict({"about": _about(run_id, columns=json.dumps(columns.to_table(), sort_keys=True))})
+
+
+def read_survey_question(content: RecordDict) -> Columns | None:
+    """The mapping that a server asks about; None if the message is no survey."""
+    about = _config(content)
+    if "columns" not in about:
+        return None
+    _insist_on_version(about)
+    return Columns.of(json.loads(str(about["columns"])))
 
 
 def hello(plan: Plan) -> RecordDict:
@@ -67,17 +88,21 @@ def round_question(plan: Plan, number: int, counted: int, broadcast: Any, statis
 def read_plan(content: RecordDict) -> Plan:
     """The plan in a server's message. If the message has a fingerprint, the plan must match it."""
     about = _config(content)
-    if about.get("version") != __version__:
-        raise Refused(
-            f"The server runs fova {about.get('version')}, but this client has fova {__version__}. "
-            "Install the same version on both."
-        )
+    _insist_on_version(about)
     plan = Plan.from_json(str(about["plan"]))
     if "fingerprint" in about and about["fingerprint"] != plan.fingerprint():
         raise Refused(
             "The server's plan does not match its fingerprint, so the two sides would compute differently."
         )
     return plan
+
+
+def _insist_on_version(about: Mapping[str, Any]) -> None:
+    if about.get("version") != __version__:
+        raise Refused(
+            f"The server runs fova {about.get('version')}, but this client has fova {__version__}. "
+            "Install the same version on both."
+        )
 
 
 def read_round_question(content: RecordDict, plan: Plan, broadcast_like: Any) -> tuple[int, int, Any, Statistics]:
@@ -100,6 +125,20 @@ def read_round_question(content: RecordDict, plan: Plan, broadcast_like: Any) ->
 
 
 # --- From a client ---
+
+
+def survey_answer(run_id: str, client: str, survey: Survey) -> RecordDict:
+    return RecordDict({"about": _about(run_id, client=client, survey=json.dumps(survey.to_json(), sort_keys=True))})
+
+
+def read_survey_answer(content: RecordDict, run_id: str) -> tuple[str, Survey]:
+    """The name of the client that replies to a survey, and what it told."""
+    name = _client_of(content, run_id, __version__)
+    _insist_on_records(content, {"about"})
+    text = str(_config(content)["survey"])
+    if len(text) > LONGEST_SURVEY:
+        raise Refused(f"its survey has {len(text):,} characters, but at most {LONGEST_SURVEY:,} are expected")
+    return name, Survey.from_json(json.loads(text))
 
 
 def hello_answer(plan: Plan, client: str, statistics: ClientStatistics | None) -> RecordDict:
@@ -130,13 +169,17 @@ def refusal(run_id: str, client: str, reason: str) -> RecordDict:
 
 def read_client(content: RecordDict, plan: Plan) -> str:
     """The name of the client that replies. Raises `Refused` for a refusal or a reply to another run."""
+    return _client_of(content, plan.run_id, plan.version)
+
+
+def _client_of(content: RecordDict, run_id: str, version: str) -> str:
     about = _config(content)
     if "refused" in about:
         raise SaidNo(f"refused: {one_line(about['refused'])}")
-    if about.get("version") != plan.version:
-        raise Refused(f"it runs fova {one_line(about.get('version'), 40)}, but the server fova {plan.version}")
-    if about.get("run") != plan.run_id:
-        raise Refused(f"stale: it answers run {one_line(about.get('run'), 40)}, not {plan.run_id}")
+    if about.get("version") != version:
+        raise Refused(f"it runs fova {one_line(about.get('version'), 40)}, but the server fova {version}")
+    if about.get("run") != run_id:
+        raise Refused(f"stale: it answers run {one_line(about.get('run'), 40)}, not {run_id}")
     return intake.insist_on_name(about.get("client"))
 
 

@@ -13,8 +13,6 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool
 
 from fova import algorithms
@@ -146,8 +144,7 @@ class Plan:
 
     def data_of(self, prepared: Transitions) -> Data:
         """A client's prepared data on the device."""
-        rows = rounds.rows_of(prepared, self.algorithm.discount)
-        return Data(jnp.asarray(rows), jnp.asarray(len(rows), np.int32), self.space)
+        return Data.of(rounds.rows_of(prepared, self.algorithm.discount), self.space)
 
 
 @partial(jax.jit, static_argnames=("algorithm", "envelope", "local_steps"))

@@ -13,9 +13,11 @@ from flwr.serverapp import Grid, ServerApp
 
 from fova.errors import FovaError
 from fova.machine.interrupts import Interrupted, StopSignal
-from fova.network.engine import FlowerEngine, Pause
+from fova.network.asking import Asking, Pause
+from fova.network.engine import HELLO_SECONDS, SECONDS_BETWEEN_LOOKS, FlowerEngine
 from fova.network.journal import Journal
 from fova.network.server_config import make_plan, read_server
+from fova.network.surveying import Surveyor, agreement
 from fova.progress import Progress
 from fova.run.config import load_config
 from fova.run.directory import RunDirectory
@@ -31,15 +33,19 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     """Train the run in this directory over the clients that the grid reaches, from where it stands."""
     config = load_config(run.path / "config.toml")
     run_id, network = read_server(run)
-    plan = make_plan(config, network, run_id)
     request = run.path / STOP_REQUEST
     request.unlink(missing_ok=True)
+    loop: Loop | None = None
 
     def pause_unless_stopped(seconds: float) -> None:
         if request.exists():
-            raise Interrupted(loop.what_is_kept())
+            raise Interrupted(loop.what_is_kept() if loop else "Stopped before training began.")
         pause(seconds)
 
+    surveyor = Surveyor(Asking(grid, progress, pause_unless_stopped, pause), run_id, network.min_clients)
+    seconds = min(HELLO_SECONDS, network.deadline)
+    agreed = agreement(run, config, lambda columns: surveyor.gather(columns, seconds, SECONDS_BETWEEN_LOOKS))
+    plan = make_plan(config, network, run_id, agreed)
     engine = FlowerEngine(grid, plan, network, progress, pause_unless_stopped, pause)
     task = registry.get(config.task) if config.task else None
     # Every round is saved: its clients have moved on and cannot repeat it.

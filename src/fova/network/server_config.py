@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
+from fova.data.tables.survey import Agreement, stated
 from fova.errors import FovaError
 from fova.federation.action_spaces import bounded
 from fova.network.plan import Plan
+from fova.network.surveying import space_of
 from fova.run.config import Config
 from fova.run.directory import RunDirectory
 from fova.run.records import read_table
@@ -51,14 +53,35 @@ class ServerConfig:
                 raise FovaError(f"{name} is empty. Leave it out for the default, or say which one.")
 
 
-def make_plan(config: Config, network: ServerConfig, run_id: str) -> Plan:
-    """What every client will be told."""
+def make_plan(config: Config, network: ServerConfig, run_id: str, agreed: Agreement | None = None) -> Plan:
+    """What every client will be told. `agreed` is how the clients' tables are encoded, if they hold some."""
     task = registry.get(config.task) if config.task else None
-    space = task.space if task else _described_space(config, network)
+    if agreed is not None and task and agreed.recipe.width != task.space.observation:
+        raise FovaError(
+            f"The columns make observations of {agreed.recipe.width} numbers, but those of {config.task} have "
+            f"{task.space.observation}."
+        )
+    if task:
+        space = task.space
+    elif agreed is not None:
+        space = space_of(agreed, config)
+    elif config.columns is not None:  # the clients are asked about their columns later
+        space = Space.unit(1, len(config.columns.action))
+    else:
+        space = _described_space(config, network)
     if config.run.action_low:
         bounds = (config.run.action_low, config.run.action_high)
         space = Space(space.observation, bounded(space.action, bounds))
-    return Plan(run_id, config.algorithm_name, config.algorithm, config.run, space, network.min_clients)
+    return Plan(
+        run_id,
+        config.algorithm_name,
+        config.algorithm,
+        config.run,
+        space,
+        network.min_clients,
+        config.columns,
+        agreed,
+    )
 
 
 def _described_space(config: Config, network: ServerConfig) -> Space:
@@ -83,7 +106,8 @@ def create_run(path: Path, config: Config, network: ServerConfig) -> RunDirector
     run = RunDirectory(path)
     run.insist_on_new()
     run_id = uuid.uuid4().hex
-    make_plan(config, network, run_id)
+    private = config.run.privacy != "off"
+    make_plan(config, network, run_id, stated(config.columns) if config.columns and private else None)
     if config.run.mode != "federated":
         raise FovaError(f"mode is {config.run.mode!r}, but clients of a real federation can only be federated.")
     run.create(config)

@@ -18,7 +18,10 @@ LOG_STD_RANGE = (-5.0, 2.0)
 class GaussianForm(NamedTuple):
     """In what the Gaussian actors of published programs differ."""
 
+    log_std_range: tuple[float, float] = LOG_STD_RANGE
+    trained_log_std: bool = False  # log_std = multiplier * output + offset, with trained numbers
     slope_offset: float = 0.0  # added to 1 - a^2 in the log-density of a squashed action
+    saturation: float = 1e-6  # distance from the bounds at which the arctanh of a squashed action is taken
 
 
 PLAIN = GaussianForm()
@@ -30,6 +33,12 @@ class GaussianActor(eqx.Module):
     net: MLP
     kind: Literal["squashed", "clipped"] = eqx.field(static=True)
     form: GaussianForm = eqx.field(static=True, default=PLAIN)
+    log_std: Float[Array, " 2"] | None = None  # multiplier and offset, if they are trained
+
+    @staticmethod
+    def start(net: MLP, kind: Literal["squashed", "clipped"], form: GaussianForm) -> "GaussianActor":
+        """An actor that has not been trained. Its log-std has multiplier 1 and offset -1 if they are trained."""
+        return GaussianActor(net, kind, form, jnp.array([1.0, -1.0]) if form.trained_log_std else None)
 
     def __call__(self, observation: Float[Array, "batch observation"]) -> Squashed | Clipped:
         return self.distribution(self.net(observation))
@@ -41,9 +50,11 @@ class GaussianActor(eqx.Module):
     def distribution(self, output: Float[Array, "batch parameters"]) -> Squashed | Clipped:
         """The action distribution whose parameters are the network's output."""
         mean, log_std = jnp.split(output, 2, axis=-1)
-        log_std = jnp.clip(log_std, *LOG_STD_RANGE)
+        if self.log_std is not None:
+            log_std = self.log_std[0] * log_std + self.log_std[1]
+        log_std = jnp.clip(log_std, *self.form.log_std_range)
         if self.kind == "squashed":
-            return Squashed(mean, log_std, self.form.slope_offset)
+            return Squashed(mean, log_std, self.form.slope_offset, self.form.saturation)
         return Clipped(jnp.tanh(mean), log_std)
 
 
@@ -105,4 +116,4 @@ def make_actor(
         return CategoricalActor(net(space.action.count))
     if kind == "deterministic":
         return DeterministicActor(net(space.action.size))
-    return GaussianActor(net(2 * space.action.size), kind, form)
+    return GaussianActor.start(net(2 * space.action.size), kind, form)

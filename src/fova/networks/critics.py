@@ -24,9 +24,11 @@ class TwinCritic(eqx.Module):
         hidden: Sequence[int],
         layer_norm: bool = True,
         initialisation: Initialisation = "orthogonal",
+        last_gain: float = 1.0,
     ) -> None:
         def one(member_key: PRNGKeyArray) -> MLP:
-            return MLP(member_key, space.observation + space.action.size, hidden, 1, layer_norm, initialisation)
+            inputs = space.observation + space.action.size
+            return MLP(member_key, inputs, hidden, 1, layer_norm, initialisation, last_gain)
 
         self.net = jax.vmap(one)(jax.random.split(key, 2))
 
@@ -45,13 +47,39 @@ class TwinCritic(eqx.Module):
         shaped = [product.reshape(2, *action.shape[:-1], product.shape[-1]) for product in products]
         return Scored(self, observation, action, shaped)
 
+    def of_many(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "sample batch action"]
+    ) -> Float[Array, "2 sample batch"]:
+        """Q1 and Q2 as in a call, for many actions of each state.
+
+        The observation's part of the first layer and its gradient are computed once, not for every action.
+        """
+
+        def score(net: MLP) -> Float[Array, "sample batch"]:
+            first, columns = net.layers[0], observation.shape[-1]
+            shared = observation @ first.weight[:columns] + first.bias
+            product = shared + action @ first.weight[columns:]
+            return net.after_first(product.reshape(-1, product.shape[-1]))[:, 0].reshape(action.shape[:-1])
+
+        return jax.vmap(score)(self.net)
+
+    def paired(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "2 *stack batch action"]
+    ) -> Float[Array, "2 *stack batch"]:
+        """Q1 of the first critic's actions and Q2 of the second's."""
+
+        def score(net: MLP, action: Float[Array, "*stack batch action"]) -> Float[Array, "*stack batch"]:
+            return net(state_action_rows(observation, action))[..., 0].reshape(action.shape[:-1])
+
+        return jax.vmap(score)(self.net, action)
+
     def reuse(
         self,
         observation: Float[Array, "batch observation"],
         action: Float[Array, "2 *stack batch action"],
         products: Products,
     ) -> Float[Array, "2 *stack batch"]:
-        """Q1 of the first critic's actions and Q2 of the second's, given the products of that forward pass."""
+        """`paired(observation, action)`, given the products of that forward pass."""
 
         def score(
             net: MLP, action: Float[Array, "*stack batch action"], products: Products

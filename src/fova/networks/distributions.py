@@ -5,8 +5,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-# The largest |action| whose arctanh is taken. Beyond it the result in float32 is not finite.
-SATURATED = 1.0 - 1e-6
 LOG_SQRT_2PI = 0.9189385332046727
 
 
@@ -24,6 +22,8 @@ class Squashed(eqx.Module):
     mean: Float[Array, "batch action"]
     log_std: Float[Array, "batch action"]
     slope_offset: float = eqx.field(static=True, default=0.0)  # some programs add it to 1 - a^2
+    # How near to the bounds the arctanh of an action is taken. At the bounds it is not finite.
+    saturation: float = eqx.field(static=True, default=1e-6)
 
     def mode(self) -> Float[Array, "batch action"]:
         return jnp.tanh(self.mean)
@@ -40,7 +40,8 @@ class Squashed(eqx.Module):
 
     def log_prob(self, action: Float[Array, "batch action"]) -> Float[Array, " batch"]:
         # An action at the bounds is moved just inside, so that its likelihood is finite.
-        return self._log_density(jnp.arctanh(jnp.clip(action, -SATURATED, SATURATED)), action)
+        most = 1.0 - self.saturation
+        return self._log_density(jnp.arctanh(jnp.clip(action, -most, most)), action)
 
     def _log_density(
         self, u: Float[Array, "batch action"], action: Float[Array, "batch action"]

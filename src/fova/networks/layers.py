@@ -151,6 +151,12 @@ class MLP(eqx.Module):
             x = self._activation(i, products[-1])
         return [*products, self.last(x)]
 
+    def after_first(self, product: Float[Array, "batch width"]) -> Float[Array, "batch outputs"]:
+        """The output, given the product of the first layer."""
+        for i, layer in enumerate(self.layers[1:]):
+            product = layer(self._activation(i, product))
+        return self.last(self._activation(len(self.layers) - 1, product))
+
     def reuse(self, x: Float[Array, "batch inputs"], products: Products) -> Float[Array, "batch outputs"]:
         """`self(x)`, given `self.products(x)`. Only a backward pass has a cost."""
         for i, layer in enumerate(self.layers):

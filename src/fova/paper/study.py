@@ -52,8 +52,8 @@ OTHERS = (
     Variant("fedora (published)", "fedora"),
     Variant("fed-td3bc (published)", "fed-td3bc"),
     Variant("fed-iql", "fed-iql"),
-    Variant("cql-fl", "cql-fl"),
-    Variant("drpo", "drpo"),
+    Variant("cql-fl", "cql-fl", preset="paper"),
+    Variant("drpo", "drpo", preset="paper"),
 )
 
 

@@ -19,7 +19,9 @@ from fova.errors import FovaError
 from fova.machine.files import write_atomically
 from fova.reports import charts, palette, story
 from fova.reports.charts import Chart, VoteCharts
+from fova.reports.diagnostics import diagnostics
 from fova.reports.groups import Group, comparable, read_groups
+from fova.reports.judged import JudgedSection, judged_section, participation_sentences
 from fova.reports.markup import Markup, escaped
 from fova.reports.reproduce import config_command, train_command
 from fova.reports.scenes import Scene, scene
@@ -157,6 +159,8 @@ class GroupSection:
     sentences: Sequence[str]
     picture: Scene | str | None
     charts: Sequence[Chart]
+    judged: JudgedSection | None
+    diagnostics: Sequence[Chart]
     votes: VoteSection | None
     clients: Table | None
     run_again: RunAgain
@@ -181,7 +185,9 @@ def _overview(groups: Sequence[Group]) -> Overview:
     by_data = comparable(groups)
     parts = [
         ComparisonPart(
-            name if len(by_data) > 1 else "", story.comparison(members), _drawn(charts.learning_curves(members))
+            name if len(by_data) > 1 else "",
+            [*story.comparison(members), *participation_sentences(members)],
+            _drawn(charts.learning_curves(members)),
         )
         for name, members in by_data.items()
     ]
@@ -203,6 +209,8 @@ def _group_section(group: Group, groups: Sequence[Group], picture: Scene | str |
             charts.clients_over_training(group),
             charts.server_against_clients(group),
         ),
+        judged=judged_section(group),
+        diagnostics=diagnostics(group),
         votes=VoteSection(story.vote_summary(group, found), charts.vote_charts(found)) if found else None,
         clients=_clients(group),
         run_again=_run_again(group),

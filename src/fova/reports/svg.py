@@ -55,6 +55,16 @@ class Dots(NamedTuple):
     policy: float | None
 
 
+class Interval(NamedTuple):
+    """One client in a chart of estimates: what its data earned, and an estimate with its interval."""
+
+    label: str
+    data: float
+    value: float
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Axis:
     """From values to places on the page."""
@@ -69,7 +79,7 @@ class Axis:
         return self.at_first + (value - self.first) / (self.last - self.first) * (self.at_last - self.at_first)
 
 
-# --- The three kinds of chart ---
+# --- The kinds of chart ---
 
 
 def line_chart(
@@ -157,6 +167,26 @@ def dot_chart(title: str, description: str, rows: Sequence[Dots], server: float 
         element("text", x_label, x=(left + WIDTH) / 2, y=height - 6.0, text_anchor="middle"),
         line,
         [_dots(row, x, 8 + ROW * (i + 0.5), left) for i, row in enumerate(rows)],
+    )
+
+
+def interval_chart(title: str, description: str, rows: Sequence[Interval], x_label: str) -> Markup:
+    """Every client's data as a diamond, and below it an estimate as a dot with its interval."""
+    low, high = _span([v for row in rows for v in (row.data, row.low, row.high)])
+    height = 20 + ROW * len(rows) + 46
+    left = 14 + CHARACTER * min(LABEL_CHARACTERS, max(len(row.label) for row in rows))
+    ticks = _ticks(low, high, most=4)
+    x = Axis(min(low, ticks[0]), max(high, ticks[-1]), left + 8, RIGHT, ticks)
+    bottom = height - 46
+    return _chart(
+        title,
+        description,
+        WIDTH,
+        height,
+        [element("path", d=f"M{x(tick):.1f} 8V{bottom}", class_="grid") for tick in x.ticks],
+        _x_ticks(x, bottom),
+        element("text", x_label, x=(left + WIDTH) / 2, y=height - 6.0, text_anchor="middle"),
+        [_interval(row, x, 8 + ROW * (i + 0.5), left) for i, row in enumerate(rows)],
     )
 
 
@@ -249,6 +279,13 @@ def _dots(row: Dots, x: Axis, y: float, left: float) -> Markup:
         words = element("title", f"{row.label}, its own policy: {row.policy:,.1f}")
         marks.append(element("circle", words, cx=x(row.policy), cy=y + 6, r=6, class_=f"dot {CLIENT}"))
     return element("g", label, marks)
+
+
+def _interval(row: Interval, x: Axis, y: float, left: float) -> Markup:
+    words = element("title", f"{row.label}, the policy: {row.value:,.2f} [{row.low:,.2f}, {row.high:,.2f}]")
+    bar = element("path", words, d=f"M{x(row.low):.1f} {y + 6:.1f}H{x(row.high):.1f}", class_=f"line {SERVER}")
+    dot = element("circle", words, cx=x(row.value), cy=y + 6, r=5, class_=f"dot {SERVER}")
+    return element("g", _dots(Dots(row.label, row.data, None), x, y, left), bar, dot)
 
 
 def _path(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> str:

@@ -34,6 +34,7 @@ from fova.run.config import Config
 from fova.settings import shown
 
 STOPPED_EARLY = "stopped_early.json"
+VERDICT = "judge.json"
 
 
 class RunDirectory:

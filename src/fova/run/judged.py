@@ -17,10 +17,9 @@ from fova.federation.clients import ClientSpec, Federation
 from fova.policy import Policy, load_policy
 from fova.progress import Progress, Quiet
 from fova.run.config import Config, load_config
-from fova.run.directory import RunDirectory
+from fova.run.directory import VERDICT, RunDirectory
 from fova.run.training import insist_on_same_data, trained_on
 
-VERDICT = "judge.json"
 Tell = Callable[[str], None]
 
 
@@ -58,13 +57,6 @@ def judge_run(
     if not data:
         run.write_json(VERDICT, judged.to_json())
     return judged
-
-
-def read_verdict(directory: Path) -> Verdict | None:
-    """The checked content of a run's `judge.json`; None if it has not been judged."""
-    if not (directory / VERDICT).exists():
-        return None
-    return Verdict.from_json(RunDirectory(directory).read_json(VERDICT), str(directory / VERDICT))
 
 
 def judge_policies(

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from fova.errors import FovaError
+from fova.evaluation.judging.verdict import Verdict
 from fova.evaluation.metrics import VOTES, Evaluation, Played, with_final
 from fova.federation.rounds import Traffic
 from fova.run.config import ConfigFile, RunConfig, read_toml
-from fova.run.directory import RunDirectory
+from fova.run.directory import VERDICT, RunDirectory
 from fova.settings import Within, fill, shown
 
 T = TypeVar("T")
@@ -91,6 +92,7 @@ class Record:
     final: Evaluation | None  # None without a task and until the run is complete
     complete: bool
     over_network: bool
+    verdict: Verdict | None = None  # None until `fova judge` has judged the run
 
     @property
     def seed(self) -> int:
@@ -166,6 +168,7 @@ def read_record(directory: Path) -> Record:
         final=_final(files, run, rounds) if complete else None,
         complete=complete,
         over_network=over_network,
+        verdict=read_verdict(files),
     )
 
 
@@ -261,6 +264,12 @@ def read_statistics(files: RunDirectory, columns: int) -> Mapping[str, Any] | No
     for name in weights.content:
         weights.number(name)
     return table.content
+
+
+def read_verdict(files: RunDirectory) -> Verdict | None:
+    """The checked content of judge.json; None if the run has not been judged."""
+    path = files.path / VERDICT
+    return Verdict.from_json(files.read_json(VERDICT), str(path)) if path.exists() else None
 
 
 def _facts(client: "Table") -> ClientFacts:

@@ -1,7 +1,6 @@
 """A tiny task with two actions: a corridor of five places, whose right end pays 1 and ends the episode."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fova.algorithms.base import Data, pack
@@ -33,7 +32,7 @@ def walks(seed: int, right: float, episodes: int = 60) -> Transitions:
 
 def on_device(data: Transitions) -> Data:
     rows = pack(batch_of(data))
-    return Data(jnp.asarray(rows), jnp.asarray(len(rows)), SPACE)
+    return Data.of(rows, SPACE)
 
 
 def trained(algorithm, data: Transitions, steps: int):

@@ -8,7 +8,8 @@ import pytest
 import fova
 from fova.evaluation.judging.judge import JudgeSettings
 from fova.run.directory import RunDirectory
-from fova.run.judged import judge_run, own_policies, read_verdict
+from fova.run.judged import judge_run, own_policies
+from fova.run.records import read_verdict
 from tiny import make_transitions, save_npz
 
 TRAIN = ("--hidden", "8", "--batch-size", "8", "--local-steps", "2", "--quiet")
@@ -37,7 +38,7 @@ def test_from_files_to_a_verdict(wards, fova_command):
     assert code == 0, errors
     assert "east-1" in out
     assert "Better than current practice at" in out
-    found = read_verdict(run)
+    found = read_verdict(RunDirectory(run))
     assert {name: figures.episodes for name, figures in found.clients.items()} == {"east-1": 6, "west-1": 6}
     assert found.sentence() in out
     first = (run / "judge.json").read_bytes()
@@ -86,7 +87,7 @@ def test_local_runs_have_a_policy_and_a_verdict_for_every_client(wards, fova_com
     assert own(np.zeros(3)).shape == (2,)
     verdict = judge_run(run, SETTINGS)
     assert set(verdict.clients) == {"east-1", "west-1"}
-    assert verdict == read_verdict(run)
+    assert verdict == read_verdict(RunDirectory(run))
 
 
 def test_training_keeps_the_round_that_the_judge_prefers(wards, monkeypatch):
@@ -123,3 +124,29 @@ def test_mistakes_have_one_message(fova_command, arguments, words):
     assert code == 2
     assert words in out + errors
     assert "Traceback" not in errors
+
+
+def test_a_comparison_needs_no_task(fova_command, tmp_path, monkeypatch):
+    from fova.evaluation.judging import judge as judging
+
+    monkeypatch.setattr(judging.JudgeSettings, "__init__", _tiny_settings)
+    for i, name in enumerate(("east", "west")):
+        save_npz(tmp_path / f"{name}.npz", make_transitions(i, episodes=20))
+    code, out, errors = fova_command(
+        "compare", "--clients", "east.npz", "west.npz", "--algorithms", "fed-bc", "--modes", "federated", "local",
+        "--seeds", "1", "--rounds", "2", "--local-steps", "2", "--hidden", "8", "--batch-size", "8", "--hold-out",
+        "0.3", "--jobs", "1", "--plain", "--name", "both",
+    )  # fmt: skip
+    assert code == 0, errors
+    assert "does taking part pay?" in out
+    assert "fed-bc (local)" in out
+    page = (tmp_path / "runs/both/report.html").read_text()
+    assert "fed-bc: By the judge, taking part pays at" in page
+    code, _, errors = fova_command("compare", "--clients", "east.npz", "--hold-out", "0")
+    assert code == 2
+    assert "--hold-out" in errors
+
+
+def _tiny_settings(self, **given):
+    for name, value in vars(SETTINGS).items():
+        object.__setattr__(self, name, value)

@@ -1,0 +1,111 @@
+"""The part of the report that answers: would this be better than what was done?"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fova.evaluation.judging.participation import Participation, in_words, taking_part
+from fova.evaluation.judging.verdict import Figures, Verdict
+from fova.reports import svg
+from fova.reports.charts import Chart
+from fova.reports.groups import Group
+from fova.reports.palette import DATA, SERVER
+
+MOST_CLIENTS = 24
+
+
+@dataclass(frozen=True)
+class JudgedSection:
+    """What the judge says about one setting."""
+
+    sentences: Sequence[str]
+    charts: Sequence[Chart]
+
+
+def judged_section(group: Group) -> JudgedSection | None:
+    """The verdict on the first run that was judged; None if none was."""
+    verdict = next((record.verdict for record in group.records if record.verdict is not None), None)
+    if verdict is None:
+        return None
+    return JudgedSection([verdict.sentence(), *_how(verdict)], [_chart(verdict)])
+
+
+def _how(verdict: Verdict) -> list[str]:
+    """What was estimated, and how far to trust it."""
+    figures = verdict.federation
+    per_step = (1.0 - verdict.discount) * figures.value
+    inside = "an unknown share" if figures.inside is None else f"{100 * figures.inside:.0f} %"
+    words = [
+        f"Over all clients the policy is estimated to earn {_interval(figures)}, and the logged episodes earned "
+        f"{figures.data_value:.2f}. These are discounted returns from the first state of an episode (discount "
+        f"{verdict.discount:g}); the estimate is worth {per_step:.3g} a step. An episode in the data has an "
+        f"undiscounted return of {figures.data_return:.2f} on average.",
+        f"The estimate comes from fitted Q evaluation on {figures.episodes} logged episodes, without a simulator. "
+        f"The policy acts as somebody in the data did in {inside} of the states. The root mean square Bellman "
+        f"error is {figures.bellman_error:.3g} a step; along logged episodes it adds up to {figures.bias:.2f}, and "
+        "the intervals are wider by this much on both sides. They do not cover what a policy does without data.",
+    ]
+    if figures.effective_episodes is not None:
+        words.append(
+            f"Importance sampling rests on {figures.effective_episodes:.1f} of {figures.episodes} episodes."
+        )
+    return words
+
+
+def _interval(figures: Figures) -> str:
+    return f"{figures.value:.2f} (90 % interval {figures.low:.2f} to {figures.high:.2f})"
+
+
+def _chart(verdict: Verdict) -> Chart:
+    rows = list(verdict.clients.items())
+    shown = [_row(name, figures) for name, figures in rows[:MOST_CLIENTS]]
+    left_out = len(rows) - len(shown)
+    title = "The policy against the data, by the judge"
+    words = " ".join(
+        f"{name}: data {f.data_value:.2f}, policy {_interval(f)}, {f.finding}." for name, f in rows[:MOST_CLIENTS]
+    )
+    return Chart(
+        title,
+        svg.interval_chart(title, words, shown, "discounted return from the first state"),
+        svg.legend(
+            [
+                svg.Key("return of the logged episodes", DATA, "diamond"),
+                svg.Key("estimate for the policy, with its 90 % interval", SERVER, "circle"),
+            ]
+        ),
+        verdict.sentence(),
+        note=f"{left_out} more clients are in judge.json." if left_out else "",
+    )
+
+
+def _row(name: str, figures: Figures) -> svg.Interval:
+    known = all(map(math.isfinite, (figures.low, figures.high)))
+    low, high = (figures.low, figures.high) if known else (figures.value, figures.value)
+    return svg.Interval(name, figures.data_value, figures.value, low, high)
+
+
+# --- Federated against local ----------------------------------------------------------------------------------
+
+
+def participation_sentences(groups: Sequence[Group]) -> list[str]:
+    """Does taking part pay? In words, for each algorithm that `participations` finds."""
+    return [f"{algorithm}: {in_words(clients)}" for algorithm, clients in participations(groups).items()]
+
+
+def participations(groups: Sequence[Group]) -> dict[str, dict[str, Participation]]:
+    """By algorithm and client, where an algorithm was trained both federated and locally, and judged."""
+    found = {}
+    for group in groups:
+        for other in groups:
+            if (group.mode, other.mode) == ("federated", "local") and other.algorithm == group.algorithm:
+                pairs = _pairs(group, other)
+                if pairs:
+                    found[group.algorithm] = taking_part([one for one, _ in pairs], [two for _, two in pairs])
+    return found
+
+
+def _pairs(group: Group, other: Group) -> list[tuple[Verdict, Verdict]]:
+    """Verdicts on a federated and a local run of the same seed."""
+    local = {record.seed: record.verdict for record in other.records}
+    found = [(record.verdict, local.get(record.seed)) for record in group.records]
+    return [(one, two) for one, two in found if one is not None and two is not None]

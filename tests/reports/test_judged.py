@@ -1,0 +1,71 @@
+"""The verdict and the training diagnostics on the page of a run without a task."""
+
+import json
+
+import pytest
+
+from fova.errors import FovaError
+from fova.reports.page import write_report
+from fova.run.records import read_record
+from made_runs import make_run
+
+
+def verdict(run, value=7.0):
+    """A verdict on a run's own clients, as judge.json holds it."""
+    figures = {
+        "episodes": 20, "rows": 400, "data_value": 5.0, "data_return": 9.0, "value": value, "low": value - 1,
+        "high": value + 1, "difference": value - 5, "difference_low": value - 6, "difference_high": value - 4,
+        "bellman_error": 0.1, "bias": 0.2, "episode_error": 0.3, "fit_error": 0.1, "difference_error": 0.3,
+        "inside": 0.9, "effective_episodes": None, "importance_sampling": None, "importance_low": None,
+        "importance_high": None, "doubly_robust": None, "doubly_robust_low": None, "doubly_robust_high": None,
+    }  # fmt: skip
+    clients = json.loads((run / "clients.json").read_text())
+    content = {"format": 1, "policy": "fova", "discount": 0.99, "held_out": True, "sentence": "",
+               "clients": dict.fromkeys(clients, figures), "federation": figures, "settings": {}}  # fmt: skip
+    (run / "judge.json").write_text(json.dumps(content))
+
+
+@pytest.fixture
+def run(tmp_path):
+    return make_run(tmp_path / "run", task=None)
+
+
+def test_a_judged_run_answers_whether_it_would_be_better(run, tmp_path):
+    assert "Would this be better" not in write_report([run], tmp_path / "before.html", {}).read_text()
+    verdict(run)
+    page = write_report([run], tmp_path / "page.html", {}).read_text()
+    assert "Would this be better than what was done?" in page
+    assert "Better than current practice at 2 of 2 clients." in page
+    assert "7.00 (90 % interval 6.00 to 8.00)" in page
+    assert "the policy: 7.00 [6.00, 8.00]" in page
+    assert "in 90 % of the states" in page
+
+
+def test_runs_with_a_task_are_judged_too(tmp_path):
+    run = make_run(tmp_path / "run")
+    verdict(run)
+    page = write_report([run], tmp_path / "page.html", {}).read_text()
+    assert "Would this be better than what was done?" in page
+    assert "How training went" not in page  # it shows returns instead
+
+
+def test_a_run_without_a_task_shows_its_diagnostics(run, tmp_path):
+    page = write_report([run], tmp_path / "page.html", {}).read_text()
+    assert "How training went" in page
+    for title in ("Loss of the critics", "Q of the logged actions", "TD error", "Distance from the global policy"):
+        assert title in page
+
+
+def test_federated_against_local(tmp_path):
+    federated = make_run(tmp_path / "federated", task=None)
+    local = make_run(tmp_path / "local", task=None, mode="local")
+    verdict(federated, value=9.0)
+    verdict(local, value=6.0)
+    page = write_report([federated, local], tmp_path / "page.html", {}).read_text()
+    assert "fova: By the judge, taking part pays at 2 of 2 clients." in page
+
+
+def test_a_damaged_verdict_is_named(run):
+    (run / "judge.json").write_text("{}")
+    with pytest.raises(FovaError, match=r"judge\.json"):
+        read_record(run)
