@@ -109,8 +109,7 @@ def test_a_model_clips_its_gradient():
 
 
 def made_data(seed):
-    data = make_transitions(seed)
-    rows = pack(Batch(*(getattr(data, field) for field in Batch._fields)))
+    rows = pack(batch_of(make_transitions(seed)))
     return Data.of(rows, SPACE)
 
 
