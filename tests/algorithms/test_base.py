@@ -226,6 +226,8 @@ FOVA = WIDE | {
     "terminal_action": "none",
     "weigh": "global",
     "imitate": "data",
+    "relative_weights": False,
+    "data_returns": False,
     "server_weights": "plain",
     "vote": True,
     "awr": True,

@@ -65,7 +65,16 @@ def test_two_presses_do_not_wait_for_the_computation():
 needs_hangups = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no SIGHUP")
 
 
+@pytest.fixture
+def attended():
+    """A process that hears SIGHUP, also where the tests themselves run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @needs_hangups
+@pytest.mark.usefixtures("attended")
 def test_a_closed_terminal_stops_after_the_round():
     told = threading.Event()
 
