@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tyro.conf import Positional
+
+from fova.commands.flags import parse
 from fova.commands.flower import insist_on_files, insist_on_flower
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
 class ServerOptions:
     """Train one policy across clients on other machines: wait for them, run the rounds, write the run's files.
 
-    The flags are those of `fova train` without --clients. Clients connect with `fova client`.
+    The flags are those of `fova train` without --clients. Clients connect with `fova client`. To see who takes part
+    in a run, who was refused and why, and who is out: fova server status RUN
     """
 
     task: str | None = None
@@ -49,7 +53,29 @@ class ServerOptions:
     """Print plain lines instead of a live display."""
 
 
+@dataclass(frozen=True)
+class StatusOptions:
+    """Show who takes part in a run over a network: rounds that counted, last answer, refusals, who is out."""
+
+    run: Positional[Path]
+    """Directory of the run."""
+
+
+def show_status(arguments: list[str]) -> None:
+    from fova.network.status import status_of, table
+    from fova.run.directory import RunDirectory
+
+    run = RunDirectory.open(parse(StatusOptions, "fova server status", arguments).run)
+    status, terminal = status_of(run), Terminal()
+    terminal.write_line(f"{run.path}: round {status.rounds}{', finished' if status.complete else ''}")
+    if status.members:
+        terminal.print(table(status))
+
+
 def command(arguments: list[str]) -> None:
+    if arguments[:1] == ["status"]:
+        show_status(arguments[1:])
+        return
     insist_on_flower()  # before the flags are read: some flags are defined in modules that import Flower
     from fova.commands.run_arguments import parse_run
     from fova.network.server_config import ServerConfig, create_run, read_server
