@@ -71,6 +71,10 @@ class RunDirectory:
             remove_scratch(self.path)
             yield
 
+    def break_lock(self) -> None:
+        """Forget the lock of a machine that died: a network file system may keep it for ever."""
+        (self.path / ".lock").unlink(missing_ok=True)
+
     @staticmethod
     def open(path: Path) -> "RunDirectory":
         if not (path / "config.toml").is_file():
