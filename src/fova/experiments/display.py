@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+from fova.machine.claims import Sign
 from fova.progress import Event, Failed, Finished, Note, Round, Started, Status, returns, spoken_seconds
 
 
@@ -182,6 +183,12 @@ class LiveDisplay(PlainDisplay):
     def _update(self) -> None:
         words = f"{self._ledger.count()} runs, {self._ledger.left()}"
         self._bars.update(self._all, completed=self._ledger.done(), words=words)
+
+
+def show_sign(display: Display, name: str, sign: Sign) -> None:
+    """Show what another machine does, from the sign of life that it gave for a run."""
+    display.place(name, sign.machine)
+    display(name, Status(sign.doing) if sign.doing else Round({"round": sign.round}))
 
 
 def choose(plain: bool, console: Console) -> Display:

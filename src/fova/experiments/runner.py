@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Literal
 
 from fova.errors import FovaError
-from fova.experiments.display import Display, RunSize
+from fova.experiments.display import Display, RunSize, show_sign
 from fova.experiments.training_process import CLAIMS, Events, TrainingProcess
-from fova.machine.claims import BEAT, Claim, Claims, Sign
+from fova.machine.claims import BEAT, Claim, Claims
 from fova.machine.interrupts import Interrupted
-from fova.progress import Event, Failed, Finished, Round, Status
+from fova.progress import Event, Failed, Finished, Status
 from fova.run.config import Config, load_config
 from fova.run.directory import RunDirectory
 
@@ -127,7 +127,7 @@ class _Runner:
                 self.waiting.remove(name)
                 self._finish(name, Finished())
             elif self._is_elsewhere(name):
-                self._show(name, self.claims.holders[name].sign)
+                show_sign(self.display, name, self.claims.holders[name].sign)
 
     def _is_elsewhere(self, name: str) -> bool:
         return name in self.claims.holders and self.claims.holders[name].alive
@@ -138,10 +138,6 @@ class _Runner:
             return False
         self.outcome.elsewhere = {name: self.claims.holders[name].sign.machine for name in self.waiting}
         return True
-
-    def _show(self, name: str, sign: Sign) -> None:
-        self.display.place(name, sign.machine)
-        self.display(name, Status(sign.doing) if sign.doing else Round({"round": sign.round}))
 
     def _fill(self, jobs: int) -> None:
         """Start processes for runs that nobody else trains."""

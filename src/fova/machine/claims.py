@@ -1,8 +1,8 @@
 """Claims: which process works on what, where many machines share a folder.
 
-A claim is a small file that only one process can create. Its holder writes a sign of life into it every few seconds.
-A holder without a sign of life for LEASE seconds counts as dead, and its claim can be taken over. The one who takes
-it over creates the next generation of the file, which again only one process can do. A holder that was merely
+A claim is a small file that only one process can create. Its holder writes a sign of life into it every few
+seconds. A holder without a sign of life for LEASE seconds counts as dead, and its claim can be taken over. Whoever
+does so creates the next generation of the file, which again only one process can do. A holder that was merely
 asleep finds the newer generation and stops.
 
 Nothing here compares the clocks of two machines, and locks of the operating system matter between processes of one
