@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from test_training import TINY, contents, federation
 
 import fova
 from fova.machine.interrupts import Interrupted
@@ -9,7 +10,6 @@ from fova.policy import load_policy
 from fova.progress import Quiet
 from fova.run.averaging import running_mean
 from fova.run.config import Config, RunConfig
-from test_training import TINY, contents, federation
 
 
 def test_the_mean_by_hand():

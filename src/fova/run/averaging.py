@@ -1,4 +1,7 @@
-"""The running mean of the server's policies. It is played, judged and saved in place of the last one; clients never see it."""
+"""The running mean of the server's policies.
+
+It is played, judged and saved in place of the last policy. Clients never see it, so training does not change.
+"""
 
 from typing import Any
 

@@ -267,7 +267,7 @@ class Config:
 
 
 def _changed(settings: Any) -> dict[str, Any]:
-    """The settings that are not at their default. A setting that a later version adds is at its default in old runs."""
+    """The settings that are not at their default. In old runs, a setting that came later is at its default."""
     stock = {each.name: each.default for each in fields(settings)}
     return {name: value for name, value in asdict(settings).items() if value != stock[name]}
 

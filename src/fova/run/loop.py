@@ -28,8 +28,8 @@ from fova.machine import runtime
 from fova.machine.interrupts import Interrupted, StopSignal
 from fova.policy import Policy, from_actor
 from fova.progress import Progress
-from fova.run.callbacks import OnRound, RoundSummary, asks_to_stop
 from fova.run.averaging import running_mean
+from fova.run.callbacks import OnRound, RoundSummary, asks_to_stop
 from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from fova.run.config import Config
 from fova.run.directory import STOPPED_EARLY, RunDirectory
