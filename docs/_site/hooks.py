@@ -1,7 +1,7 @@
 """Hooks of MkDocs: the pages of docs/ link to files of the repository, and the site has a page for each of these.
 
-A link such as `../src/fova/spaces.py` works where the repository is read in a browser. On the site the file becomes a page
-below `repository/`: Markdown and notebooks are rendered, programs are shown as code, other files are copied.
+A link such as `../src/fova/spaces.py` works where the repository is read in a browser. On the site the file becomes
+a page below `repository/`: Markdown and notebooks are rendered, programs are shown as code, other files are copied.
 """
 
 import json

@@ -1,19 +1,18 @@
-"""The generated pages of the reference: commands from their help, settings from the dataclasses that declare them."""
+"""The generated pages of the reference: commands from their help, settings from the dataclasses that declare them.
 
-import ast
+Nothing here is committed as text, so the pages cannot fall behind the program.
+"""
+
 import contextlib
-import inspect
 import io
 import os
 import re
-import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from fova import algorithms
 from fova.commands import main as command_line
-from fova.run.config import RunConfig
+from fova.commands.declared import declared, declared_algorithms
 from fova.settings import LARGEST, Within
 
 GENERATED = re.compile(r"<!-- generated: (?P<name>[\w-]+) -->")
@@ -39,12 +38,13 @@ def commands() -> str:
 
 
 def run_settings() -> str:
-    return _table(RunConfig)
+    return _table(declared("fova.run.config", "RunConfig"))
 
 
 def algorithm_settings() -> str:
-    """The settings of every algorithm, with the values of its presets."""
-    return "\n\n".join(f"### {name}\n\n{_table(kind)}" for name, kind in sorted(algorithms.by_name().items()))
+    """The settings of every algorithm."""
+    known = sorted(declared_algorithms().items())
+    return "\n\n".join(f"### {name}\n\n{_table(declared(*place))}" for name, place in known)
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
@@ -84,34 +84,13 @@ def _block(text: str) -> str:
 
 def _table(kind: type) -> str:
     """The fields of a dataclass: name, type, default, range and meaning."""
-    hints, meaning = get_type_hints(kind, include_extras=True), _descriptions(kind)
     rows = ["| setting | type | default | meaning |", "|---|---|---|---|"]
     for item in fields(kind):
-        if item.name not in meaning:
-            continue
-        text = meaning[item.name] + _range(hints[item.name])
-        rows.append(f"| `{item.name}` | {_type(hints[item.name])} | {_default(item)} | {_cell(text)} |")
+        notes = getattr(item.type, "__metadata__", ())
+        help_ = next((note.help for note in notes if getattr(note, "help", None)), "")
+        text = " ".join(help_.split()) + _range(notes)
+        rows.append(f"| `{item.name}` | {_type(item.type)} | {_default(item)} | {_cell(text)} |")
     return "\n".join(rows)
-
-
-def _descriptions(kind: type) -> dict[str, str]:
-    """The strings below the fields of a class and its bases."""
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        with contextlib.suppress(OSError, TypeError):
-            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-            found.update(_strings_below(body.body if isinstance(body, ast.ClassDef) else ()))
-    return found
-
-
-def _strings_below(body: Iterable[ast.stmt]) -> dict[str, str]:
-    found, last = {}, None
-    for statement in body:
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and last:
-            found[last] = " ".join(str(statement.value.value).split())
-        target = statement.target if isinstance(statement, ast.AnnAssign) else None
-        last = target.id if isinstance(target, ast.Name) else None
-    return found
 
 
 def _type(hint: Any) -> str:
@@ -131,14 +110,18 @@ def _type(hint: Any) -> str:
     )
 
 
-def _range(hint: Any) -> str:
-    limits = [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Within)]
+def _range(notes: tuple[Any, ...]) -> str:
+    limits = [item for item in notes if isinstance(item, Within)]
     if not limits or (limits[0].least <= -LARGEST and limits[0].most >= LARGEST):
         return ""
-    (limit,) = limits
-    low = f"{'above' if limit.above else 'at least'} {limit.least:g}" if limit.least > -LARGEST else ""
-    high = f"{'below' if limit.below else 'at most'} {limit.most:g}" if limit.most < LARGEST else ""
+    limit = limits[0]
+    low = f"{'above' if limit.above else 'at least'} {_figure(limit.least)}" if limit.least > -LARGEST else ""
+    high = f"{'below' if limit.below else 'at most'} {_figure(limit.most)}" if limit.most < LARGEST else ""
     return f" ({' and '.join(filter(None, (low, high)))})"
+
+
+def _figure(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else f"{number:g}"
 
 
 def _default(item: Any) -> str:

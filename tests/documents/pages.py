@@ -5,8 +5,8 @@ A shell block says in a comment before it whether a test runs it:
     <!-- run -->                       in a folder with made-up data; `<!-- run: NAME -->` in the folder called NAME
     <!-- not run: needs a GPU -->      and why not
 
-The same comments serve Python blocks. Without one, a Python block is only compiled. `<!-- save: NAME -->` before a block
-of any language makes it a file for the blocks that follow on the page.
+The same comments serve Python blocks. Without one, a Python block is only compiled. `<!-- save: NAME -->` before a
+block of any language makes it a file for the blocks that follow on the page.
 """
 
 import re
@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ("sh", "python", "toml", "json", "yaml", "text")
 BLOCK = re.compile(
-    r"(?P<comment>^<!-- [^\n]* -->\n)?^(?P<fence>```+)(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=fence)[^\S\n]*$", re.M | re.S
+    r"(?P<comment>^<!-- [^\n]* -->\n)?^(?P<fence>```+)(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=fence)[^\S\n]*$",
+    re.M | re.S,
 )
 DECISION = re.compile(r"<!-- (?P<decision>run|not run|save)(?:: (?P<detail>.+?))? -->")
 

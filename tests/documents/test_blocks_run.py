@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hospitals
 import numpy as np
 import pytest
 from pages import ROOT, Block, blocks, pages
 from small_fova import smaller
 
+import hospitals
 from made_runs import make_run
 from tiny import make_transitions, npz_arrays
 
@@ -71,8 +71,10 @@ def prepare(folder: Path, kind: str | None) -> None:
 
 def run(block: Block, folder: Path, commands: Path) -> None:
     environment = os.environ | {
-        "PATH": f"{commands}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}", "COLUMNS": "120",
-    }  # fmt: skip
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}",
+        "COLUMNS": "120",
+    }
     if block.language == "sh":
         words = ["bash", "-euo", "pipefail", "-c", block.text]
     else:
