@@ -132,7 +132,7 @@ def main() -> None:
             _end_soon()
 
     start_client_internal._init_connection = guarded_connection
-    start_client_internal.time = Clock()
+    start_client_internal.time = Clock()  # type: ignore[assignment]
     end_with_parent()
     flower_supernode()
 

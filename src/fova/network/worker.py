@@ -95,7 +95,7 @@ def main() -> None:
     from fova.network.processes import end_with_parent
 
     os.environ |= POLL_INTERVAL
-    run_superexec.get_executor = lambda *_, **__: InThisProcess()
+    run_superexec.get_executor = lambda *_, **__: InThisProcess()  # type: ignore[assignment]
     end_with_parent()
     flower_superexec()
 
