@@ -23,7 +23,7 @@ def parse_run(
     `tables` are additional groups of flags: the name of the table in the TOML file -> the dataclass that it fills.
     """
     arguments = [re.sub(r"^--lambda(?==|$)", "--lam", a) for a in arguments]  # `lambda` cannot name a Python field
-    early = _early(arguments, ("config", "algorithm", "preset"))
+    early = early_options(arguments, ("config", "algorithm", "preset"))
     file = read_toml(Path(early["config"])) if "config" in early else ConfigFile()
     algorithm = early.get("algorithm", file.algorithm or "fova")
     preset = early.get("preset")
@@ -48,7 +48,7 @@ def parse_run(
     return Config(task, file.clients, parsed.settings, algorithm, parsed.run, columns), parsed
 
 
-def _early(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:
+def early_options(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:
     """The options that decide which other options exist. They are read first."""
     found = {}
     for position, argument in enumerate(arguments):

@@ -51,6 +51,18 @@ class ClientStatistics:
     behaviour_return: float  # mean return of the whole episodes, in the units of the log
     observations: Sums | None = None  # None where observations are not normalised
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers, from which `from_json` makes the very same statistics."""
+        sums = self.observations
+        told = None if sums is None else [sums.count, sums.total.tolist(), sums.squares.tolist()]
+        return vars(self) | {"observations": told}
+
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> "ClientStatistics":
+        told = content["observations"]
+        sums = None if told is None else Sums(told[0], np.array(told[1]), np.array(told[2]))
+        return ClientStatistics(**{**content, "observations": sums})
+
     @property
     def mean_reward(self) -> float:
         return self.reward_sum / self.rows
