@@ -704,7 +704,7 @@ def test_a_full_disk_at_a_client_leaves_it_out_and_named(grid, tmp_path, monkeyp
     run = new_run(tmp_path, settings(rounds=2), min_clients=2)
     save = flower_client.save_checkpoint
 
-    def full(directory, state, belongs_to):
+    def full(directory, state, *more):
         if directory.parent.name == "east" and state.round == 1:
             no_space()
         return save(directory, state, *more)

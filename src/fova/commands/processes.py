@@ -78,13 +78,21 @@ def run_together(
     started: list[subprocess.Popen[bytes]] = []
     if isinstance(place, int):
         place, started = _with_others_here(arguments, place)
-    how = f"--processes {processes}" + ("" if coordinator is None else f" --coordinator {coordinator}")
-    ending = _Ending(LastWords(), f"fova train {how} --resume")
+    ending = _Ending(LastWords(), f"fova train {_same_flags(processes, coordinator)} --resume")
     code = exit_code(lambda: _as_one_of_many(place, work, ending))
     ending.words.farewell()
     _wait_for(started)
     if code:
         vanish(code)
+
+
+def _same_flags(processes: str, coordinator: str | None) -> str:
+    """The flags with which a person starts the processes again."""
+    if coordinator is None:
+        return f"--processes {processes}"
+    if coordinator.startswith(("127.0.0.1:", "localhost:")):  # all of them are on this machine
+        return f"--processes {processes.partition('/')[2]}"
+    return f"--processes {processes} --coordinator {coordinator}"
 
 
 class _Ending:

@@ -74,11 +74,12 @@ def command(arguments: list[str]) -> None:
 
 def _announce_processes(arguments: list[str]) -> None:
     """Note how many processes the clients are dealt out among, before the configuration is checked."""
-    from fova.commands.processes import announce, place_of
     from fova.commands.run_arguments import early_options
 
     early = early_options(arguments, ("processes", "coordinator"))
     if "processes" in early:
+        from fova.commands.processes import announce, place_of
+
         announce(place_of(early["processes"], early.get("coordinator")))
 
 
@@ -114,9 +115,10 @@ def _show(result: "Result | None", options: TrainOptions, terminal: Terminal) ->
 def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:
     """The configuration that the arguments of `fova train` describe."""
     from fova.commands.run_arguments import parse_run
-    from fova.federation.clients import ClientSpec
 
     config, parsed = parse_run(arguments, TrainOptions, "fova train")
+    from fova.federation.clients import ClientSpec
+
     clients = tuple(ClientSpec(data) for data in parsed.clients) or config.clients
     if parsed.size is not None:
         clients = tuple(replace(client, size=parsed.size) for client in clients)

@@ -181,7 +181,7 @@ class Cluster:
             row = jax.device_put(own[None], self._own)
             rows = jax.make_array_from_single_device_arrays((self.count, *own.shape), self._each, [row])
             return np.asarray(function(rows).addressable_data(0))
-        except jax.errors.JaxRuntimeError as error:
+        except (jax.errors.JaxRuntimeError, ValueError) as error:  # JAX raises either, depending on the program
             raise Lost(f"Another process of this federation has ended ({_first_line(error)}).") from error
 
 

@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 
 CONTROL = "\0"
+OURS = "error:"  # how a message of fova begins
 # The log lines of the runtime's C++ libraries about a lost process.
 NOISE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ .*(coordination_service|client\.h|preemption_sync)")
 
@@ -51,19 +52,21 @@ class LastWords:
 
 
 def relay() -> None:
-    """The helper: pass on what comes, up to the end."""
-    words, held, parted = "", [], False
+    """The helper: pass on what comes, up to the end. The library's lines are kept back until a line of ours."""
+    words, kept_back, explained = "", list[str](), False
     for line in iter(sys.stdin.buffer.readline, b""):
         text = line.decode(errors="replace")
         if text.startswith(CONTROL):
             kind, _, content = text[1:].rstrip("\n").partition(" ")
-            words = content.replace("\v", "\n") if kind == "words" else words
-            parted = kind == "farewell"
-        elif held or NOISE.match(text):
-            held.append(text)
+            words = content.replace("\v", "\n") + "\n" if kind == "words" else ""
+        elif text.startswith(OURS):
+            kept_back, explained = [], True
+            _write(text)
+        elif kept_back or NOISE.match(text):
+            kept_back.append(text)
         else:
             _write(text)
-    _write("".join(held) if parted else f"{words}\n" if words else "")
+    _write(words or ("" if explained else "".join(kept_back)))
 
 
 def _write(text: str) -> None:

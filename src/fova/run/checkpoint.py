@@ -43,7 +43,7 @@ def save_checkpoint(directory: Path, state: State, belongs_to: str = "", shares:
     learners = () if shares else state.learners
     about = {"memo": dict(state.memo)} | ({"shares": [[s.start, s.stop] for s in shares]} if shares else {})
     path = directory / f"round-{state.round:06d}.safetensors"
-    _write(path, {"server": state.server, "learners": learners}, state.round, belongs_to, about)
+    _write(path, _shared(state) | {"learners": learners}, state.round, belongs_to, about)
     for old in checkpoints(directory)[:-KEPT]:
         old.unlink()
     kept = {path.stem.removeprefix("round-") for path in checkpoints(directory)}
@@ -99,15 +99,19 @@ def load_checkpoint(directory: Path, like: State, belongs_to: str = "", rows: Ro
     try:
         about, tensors = _read(path)
         _insist_on_whole(path, about, tensors, belongs_to)
-        server = _restored({"server": like.server}, tensors)["server"]
-        parts = _parts(directory, about, tensors, belongs_to)
-        learners = _learners(like.learners, parts, rows)
+        restored = _restored(_shared(like), tensors)
+        learners = _learners(like.learners, _held(directory, about, tensors, belongs_to), rows)
     except (OSError, ValueError, SafetensorError) as error:
         raise _unusable(path, found, str(error)) from error
-    return State(about["round"], server, learners, about["memo"])
+    return State(round=about["round"], memo=about["memo"], learners=learners, **restored)
 
 
-def _parts(
+def _shared(state: State) -> dict[str, Any]:
+    """The arrays of a state that no client has for itself."""
+    return {"server": state.server, "average": state.average}
+
+
+def _held(
     directory: Path, about: dict[str, Any], tensors: dict[str, np.ndarray], belongs_to: str
 ) -> Iterator[tuple[range | None, dict[str, np.ndarray]]]:
     """The learners in a checkpoint: all at once (None), or one process's clients after another's."""

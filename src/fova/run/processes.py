@@ -207,7 +207,8 @@ class LeadEngine:
 
 
 def _lead(loop: Loop, engine: LeadEngine) -> Result:
-    loop.progress.note("Clients' own policies are saved, not played: the processes hold them apart.")
+    if loop.task is not None:
+        loop.progress.note("Only the server's policy is played: no process has all clients.")
     with loop.run.lock(), explained(loop.what_is_kept):
         try:
             with stop_signal(loop.progress.note) as stop:
@@ -230,7 +231,7 @@ def follow(loop: Loop, cluster: Cluster) -> None:
     """Do what process 0 says until the run is finished or stopped."""
     assert loop.rows is not None
     with stop_signal(lambda words: None) as stop:
-        fresh = loop.engine.start()
+        fresh = loop.fresh_state()
         state = loop.saved_state(fresh) or fresh
         while True:
             order = stop.compute(partial(_heard, cluster, stop))
