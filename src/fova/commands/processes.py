@@ -40,7 +40,9 @@ def place_of(processes: str, coordinator: str | None) -> "Place | int | None":
         )
     index, count = int(by_hand[1]), int(by_hand[2])
     if not index < count:
-        raise FovaError(f"--processes is {processes}, but processes count from 0: the last one is {count - 1}/{count}.")
+        raise FovaError(
+            f"--processes is {processes}, but processes count from 0: the last one is {count - 1}/{count}."
+        )
     if coordinator is None or not HOST_AND_PORT.fullmatch(coordinator):
         raise FovaError(
             "Say where process 0 runs, and a free port there, the same for all processes: --coordinator HOST:PORT"
@@ -68,8 +70,8 @@ def run_together(
 ) -> None:
     """Do `work` in this process as one of several: meet the others, and end when one of them ends.
 
-    `work` gets the cluster, the command that goes on with the run up to its directory, and what to tell the directory
-    to once it is known. `arguments` are those of `fova train`, for processes that are started here.
+    `work` gets the cluster, the command that goes on with the run up to its directory, and a function to call with
+    that directory. `arguments` are those of `fova train`, for processes that are started here.
     """
     from fova.commands.main import exit_code
     from fova.machine.cluster import vanish
@@ -139,7 +141,15 @@ def _with_others_here(arguments: list[str], count: int) -> tuple["Place", list[s
 
     address = f"127.0.0.1:{free_port()}"
     os.environ["NPROC"] = str(max(1, runtime.processors() // count))
-    start = [sys.executable, "-m", "fova.commands.main", "train", *without_flags(arguments), "--coordinator", address]
+    start = [
+        sys.executable,
+        "-m",
+        "fova.commands.main",
+        "train",
+        *without_flags(arguments),
+        "--coordinator",
+        address,
+    ]
     return Place(0, count, address), [
         subprocess.Popen([*start, "--processes", f"{index}/{count}"], stdin=subprocess.DEVNULL)
         for index in range(1, count)

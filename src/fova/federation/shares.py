@@ -1,9 +1,8 @@
 """A federation dealt out among several processes: who holds which clients, and how their rounds become one.
 
 Every process holds consecutive clients: their data, their learners and their part of a checkpoint. It simulates the
-rounds of these clients. What the processes then exchange is one mean of parameters and its weight for each process,
-and for every client its verdict, its weight and its metrics, a few numbers each. All of them compute the same server
-from it.
+rounds of these clients. Then the processes exchange one mean of parameters and its weight for each process, and for
+every client its verdict, its weight and its metrics, a few numbers each. All compute the same server from it.
 
 A share consists of whole cohorts. So the limits for one client (`trust.py`) compare the same clients as in a
 simulation on one machine, and the result is the same to rounding.

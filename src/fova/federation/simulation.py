@@ -5,8 +5,8 @@ submit. The clients are dealt out among the devices, which on a CPU are its proc
 client's. The server's, on one device: `rounds.judge_submissions`. Larger federations go through both in cohorts, so
 memory on the devices is bounded by the cohort; what clients carry between rounds rests in host memory.
 
-What happens in a round, and its randomness, is in `rounds.py`; this file brings the clients to it. If the federation
-is dealt out among several processes, each of them simulates its own share, and `shares.py` merges the means.
+What happens in a round, and its randomness, is in `rounds.py`; this file brings the clients to it. If several
+processes hold the federation, each of them simulates its own share, and `shares.py` merges the means.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -71,8 +71,8 @@ class Simulation:
         if self.together and whole and self.share is not None:
             what = "This aggregation" if self.settings.aggregation.whole_rounds else type(self.algorithm).__name__
             raise FovaError(
-                f"{what} needs all clients of a round at once, but several processes hold them, and only a mean and "
-                "its weight travel between processes. Train in one process, or choose an algorithm and an "
+                f"{what} needs all clients of a round at once, but several processes hold them, and only a mean "
+                "and its weight travel between processes. Train in one process, or choose an algorithm and an "
                 "--aggregation whose result is a mean of the clients: uniform, size, value or returns."
             )
         if self.together and whole and self.cohort < self.participants:

@@ -1,9 +1,9 @@
 """Several processes that compute one federation together, on JAX's own multi-process runtime.
 
 Each process joins once (`join`). Afterwards all processes call the same functions of `Cluster` in the same order:
-`gather` gives every process what each of them said, `add` the sum of their vectors. On CPUs, Gloo carries the bytes;
-on GPUs, NCCL does. A process that fails says so with `end`, and the others stop where they wait for it. If a process
-dies without a word, they find its connection closed, or JAX ends them when its heartbeats stay away.
+`gather` gives every process what each of them said, `add` the sum of their vectors. On CPUs, Gloo carries the
+bytes; on GPUs, NCCL does. A process that fails says so with `end`, and the others stop where they wait for it. If a
+process dies without a word, they find its connection closed, or JAX ends them when its heartbeats stay away.
 
 Whoever reaches the ports of these processes can disturb them: use them in a network that you trust.
 """

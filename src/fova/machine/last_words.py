@@ -2,7 +2,7 @@
 
 JAX aborts a process when another one of its cluster is gone, with a C++ stack trace. Nothing in the process can
 prevent or follow that. So a small helper process reads this one's standard error and passes it on. If this process
-ends without having said `farewell`, the helper leaves out the library's last lines and prints the `last words` instead.
+ends without a `farewell`, the helper leaves out the library's last lines and prints the prepared words instead.
 """
 
 import os

@@ -3,7 +3,7 @@
 A checkpoint is one safetensors file with a digest of its contents and of the configuration it belongs to; no pickle
 is ever read. The two newest are kept.
 
-If several processes hold the clients, each of them first writes the learners of its own clients to a file of its own
+If several processes hold the clients, each of them first writes the learners of its own clients to a separate file
 (`save_share`). The checkpoint itself is written last and names these files, so it is still either whole or absent.
 Any number of processes can go on from it, whoever wrote it.
 """
@@ -37,8 +37,8 @@ class Rows(NamedTuple):
 def save_checkpoint(directory: Path, state: State, belongs_to: str = "", shares: Sequence[range] = ()) -> Path:
     """Write the state after `state.round` rounds and drop all but the newest checkpoints.
 
-    `belongs_to` is a digest of the configuration: a run of another configuration refuses the checkpoint. `shares` are
-    the clients of each process, where every one of them has saved its own share before.
+    `belongs_to` is a digest of the configuration: a run of another configuration refuses the checkpoint. `shares`
+    are the clients of each process, where every one of them has saved its own share before.
     """
     learners = () if shares else state.learners
     about = {"memo": dict(state.memo)} | ({"shares": [[s.start, s.stop] for s in shares]} if shares else {})

@@ -1,8 +1,8 @@
 """One federation in several processes: process 0 runs the training loop, the others follow it.
 
 Every process holds its share of the clients and simulates it (`fova.federation.shares`). Process 0 says what comes
-next: a round, a checkpoint, the clients' policies, the end. It alone writes the run's files, except that each process
-writes the learners and the policies of its own clients. Therefore all processes must see the run's directory.
+next: a round, a checkpoint, the clients' policies, the end. It alone writes the run's files, except that each
+process writes the learners and the policies of its own clients. So all processes must see the run's directory.
 """
 
 import json
@@ -28,8 +28,8 @@ from fova.run.directory import RunDirectory
 from fova.run.loop import Loop
 from fova.run.result import Result
 from fova.run.simulated import SimulatedEngine
-from fova.run.training import insist_on_same_data, insist_on_training, new_directory, trained_on
 from fova.run.tracking import insist_on_packages
+from fova.run.training import insist_on_same_data, insist_on_training, new_directory, trained_on
 
 SECONDS_TO_SEE_A_FILE = 30.0  # on another machine of a network file system
 
@@ -92,7 +92,9 @@ def insist_on_dealing_out(config: Config) -> None:
     """Refuse what cannot be done where no process holds all clients."""
     run = config.run
     if run.mode != "federated":
-        raise FovaError(f"mode is {run.mode}, which merges nothing. Train it in one process: leave out --processes.")
+        raise FovaError(
+            f"mode is {run.mode}, which merges nothing. Train it in one process: leave out --processes."
+        )
     if run.select != "last":
         raise FovaError("select is judge, which needs all held-out episodes in one process. Leave out --processes.")
     if run.evaluate_clients:

@@ -5,7 +5,6 @@ They are all clients of the federation, or the share of this process (`fova.run.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -48,6 +47,10 @@ class SimulatedEngine:
             privacy=self.privacy,
             together=config.run.mode != "local",
         )
+        # Privacy protects the sums of single clients, so they tell nothing.
+        self._told = self._tell() if self.privacy is None else []
+        self.statistics = self._statistics()
+        self._described: dict[str, dict[str, Any]] = {}
         weights = self.statistics[0].log_weights
         self.simulation = Simulation(
             config.algorithm, self._prepared(0), self.space, self._settings, weights, share
@@ -55,8 +58,7 @@ class SimulatedEngine:
 
     # --- Statistics ---
 
-    @cached_property
-    def _told(self) -> list[dict[str, ClientStatistics]]:
+    def _tell(self) -> list[dict[str, ClientStatistics]]:
         """What every client tells about its data, for each turn of the data."""
         scale, normalise = self.config.run.reward_scale, self.config.run.normalise
         told = [
@@ -69,11 +71,10 @@ class SimulatedEngine:
         tables = share.of_all("statistics", {name: client.to_json() for name, client in own.items()})
         return {name: ClientStatistics.from_json(table) for name, table in tables.items()}
 
-    @cached_property
-    def statistics(self) -> list[Statistics]:
+    def _statistics(self) -> list[Statistics]:
         """The federation's constants for each turn of the data. The normaliser is that of all turns together."""
         unit, discount = unit_of_reward(self.config.run, self.config.algorithm), self.config.algorithm.discount
-        if self.privacy is not None:  # the sums of single clients are what privacy protects
+        if self.privacy is not None:
             assert unit is not None
             return [Statistics(Normaliser.identity(self.space.observation), unit) for _ in self._turns]
         share = self.config.run.largest_share
@@ -128,12 +129,10 @@ class SimulatedEngine:
         return self._turn_of(rounds) > self._turn_of(rounds - 1)
 
     def clients(self) -> dict[str, dict[str, Any]]:
+        if not self._described:
+            own = described(self.federation)
+            self._described = own if self.share is None else self.share.of_all("clients", own)
         return self._described
-
-    @cached_property
-    def _described(self) -> dict[str, dict[str, Any]]:
-        own = described(self.federation)
-        return own if self.share is None else self.share.of_all("clients", own)
 
     def local_learners(self, state: State) -> dict[str, Any]:
         def learner_of(client: int) -> Any:

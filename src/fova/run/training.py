@@ -100,7 +100,7 @@ def start(
     insist_on_packages(config.run.track)
     try:
         with explained(lambda: "Stopped before training began; no run was started. Finished data is kept."):
-            loop = _loop(config, run, trained_on(config, federation, progress), progress)
+            loop = loop_of(config, run, trained_on(config, federation, progress), progress)
         loop.on_round = on_round
         run.create(config)
         return _go(loop)
@@ -204,7 +204,7 @@ def trained_on(
 
 def first_policy(config: Config, federation: Federation) -> Policy:
     """The server's policy that a run of this configuration starts from, before any training."""
-    loop = _loop(config, RunDirectory(Path()), federation, Quiet())
+    loop = loop_of(config, RunDirectory(Path()), federation, Quiet())
     return loop.server_policy(loop.fresh_state())
 
 
@@ -218,7 +218,7 @@ def policies_of(directory: str | Path, federation: Federation | None = None) -> 
     return server | loop.client_policies(state)
 
 
-def _loop(config: Config, run: RunDirectory, federation: Federation, progress: Progress) -> Loop:
+def loop_of(config: Config, run: RunDirectory, federation: Federation, progress: Progress) -> Loop:
     progress.status("setting up the networks")
     engine = SimulatedEngine(config, federation)
     loop = Loop(engine.config, run, engine, federation.task, progress, engine.privacy)
@@ -234,7 +234,7 @@ def _reopened(directory: str | Path, federation: Federation | None, progress: Pr
     config = load_config(run.path / "config.toml")
     federation = trained_on(config, federation, progress)
     insist_on_same_data(run, described(federation))
-    return _loop(config, run, federation, progress)
+    return loop_of(config, run, federation, progress)
 
 
 def _go(loop: Loop) -> Result:
@@ -295,7 +295,7 @@ def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation |
 
 
 def insist_on_same_data(run: RunDirectory, held: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse to go on with a run on other data than it was trained on so far. `held` describes what is there now."""
+    """Refuse to go on with a run on other data than it was trained on so far. `held` describes the data now."""
     if not (run.path / "clients.json").exists():
         if checkpoints(run.checkpoints):
             raise FovaError(
