@@ -25,11 +25,16 @@ HEAVY = (
     "pandas",
     "scipy",
 )
-# The flags of these are the fields of an algorithm or of its training, which need JAX.
-NEED_JAX = {"train", "server", "data train-behaviour"}
 DATA = ("make", "list", "inspect", "validate", "import", "train-behaviour")
-HELP = {*COMMANDS, "", *(f"data {name}" for name in DATA)} - NEED_JAX
-QUICK = [*sorted(f"{name} --help".strip() for name in HELP), "tasks", "paper", "paper --list"]
+HELP = {*COMMANDS, "", *(f"data {name}" for name in DATA)}
+QUICK = [
+    *sorted(f"{name} --help".strip() for name in HELP),
+    "train --algorithm drpo --preset layer-norm -h",
+    "train --tyro-print-completion bash",
+    "tasks",
+    "paper",
+    "paper --list",
+]
 
 PROGRAM = """
 import contextlib, io, sys

@@ -20,6 +20,8 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
 )  # fmt: skip
+# Checks accessibility. `.ci/run` puts it into a cache folder; FOVA_AXE says where, if not there.
+AXE = Path(os.environ.get("FOVA_AXE", "~/.cache/fova/axe-core/node_modules/axe-core/axe.min.js")).expanduser()
 
 
 def find_chromium() -> str | None:
@@ -42,8 +44,12 @@ class Tab:
 
     def open(self, page: Path) -> None:
         """Load a file and wait until it is there."""
+        self.visit(page.resolve().as_uri())
+
+    def visit(self, address: str) -> None:
+        """Load a page and wait until it is there."""
         loaded = self._loaded
-        self.call("Page.navigate", url=page.resolve().as_uri())
+        self.call("Page.navigate", url=address)
         while self._loaded == loaded:
             self._take(self._next_message())
 
@@ -96,6 +102,17 @@ class Tab:
             self._buffer += piece
         message, self._buffer = self._buffer.split(b"\0", 1)
         return json.loads(message)
+
+
+def violations(tab: Tab, rules: str = "{}") -> list[str]:
+    """What axe finds on the page; that it checked the contrast is certain."""
+    tab.evaluate(AXE.read_text() + ";0")
+    found, passes = tab.evaluate(
+        f"axe.run({rules}).then(found => [found.violations.map(v => v.id + ': ' + v.nodes[0].html.slice(0, 200)),"
+        "  found.passes.map(v => v.id)])"
+    )
+    assert "color-contrast" in passes
+    return list(found)
 
 
 @contextmanager

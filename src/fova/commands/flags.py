@@ -18,6 +18,14 @@ def parse(kind: type[T], prog: str, arguments: list[str], positional: bool = Fal
     return as_declared(kind, parsed)
 
 
+def asks_for_help(arguments: list[str]) -> bool:
+    """Whether tyro will print something, help or a completion script, instead of parsing the arguments."""
+    return any(
+        argument in ("-h", "--help") or argument.startswith(("--tyro-print-completion", "--tyro-write-completion"))
+        for argument in arguments
+    )
+
+
 def described(kind: type) -> type:
     """The same options without "(default: None)" in the help. The field's docstring describes the default."""
     import tyro

@@ -20,6 +20,7 @@ COMMANDS = (
     "judge",
     "compare",
     "report",
+    "watch",
     "plot",
     "export",
     "serve",
@@ -42,6 +43,7 @@ usage: fova COMMAND [options]        fova COMMAND --help explains a command
   fova judge RUN ...                 how good a policy is, from logged episodes alone; no simulator needed
   fova compare ...                   several algorithms on the same data, in one table
   fova report RUN ... -o PAGE        one page about runs: words, curves, votes, tables; opens offline
+  fova watch RUN|FOLDER              the report in a browser while training goes on
   fova plot RUN ... -o FOLDER        pictures of runs for papers: PNG, SVG, PDF
   fova export RUN                    the policy as an ONNX file for other programs
   fova serve RUN                     the policy behind a small HTTP service

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
-from fova.commands.flags import parse
+from fova.commands.flags import asks_for_help, parse
 from fova.commands.flower import insist_on_files, insist_on_flower
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
@@ -76,12 +76,14 @@ def command(arguments: list[str]) -> None:
     if arguments[:1] == ["status"]:
         show_status(arguments[1:])
         return
-    insist_on_flower()  # before the flags are read: some flags are defined in modules that import Flower
     from fova.commands.run_arguments import parse_run
-    from fova.network.server_config import ServerConfig, create_run, read_server
 
-    config, options = parse_run(arguments, ServerOptions, "fova server", {"server": ServerConfig})
+    if not asks_for_help(arguments):
+        insist_on_flower()  # before the flags are read: some flags are defined in modules that import Flower
+    tables = {"server": ("fova.network.server_config", "ServerConfig")}
+    config, options = parse_run(arguments, ServerOptions, "fova server", tables)
     from fova.network.deployment import Address, serve
+    from fova.network.server_config import create_run, read_server
     from fova.run.directory import RunDirectory, free_name, named
 
     if options.resume:

@@ -62,9 +62,10 @@ def command(arguments: list[str]) -> None:
 def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:
     """The configuration that the arguments of `fova train` describe."""
     from fova.commands.run_arguments import parse_run
-    from fova.federation.clients import ClientSpec
 
     config, parsed = parse_run(arguments, TrainOptions, "fova train")
+    from fova.federation.clients import ClientSpec
+
     clients = tuple(ClientSpec(data) for data in parsed.clients) or config.clients
     if parsed.size is not None:
         clients = tuple(replace(client, size=parsed.size) for client in clients)

@@ -27,6 +27,7 @@ class State(NamedTuple):
     # One pytree with a leading axis of clients, as NumPy arrays; () where the clients keep their own.
     learners: Any = ()
     memo: Mapping[str, Any] = {}  # plain values that the engine has to remember between rounds
+    average: Any = ()  # the running mean of the server's policies, kept by the loop; () where there is none
 
     @property
     def broadcast(self) -> Any:

@@ -1,7 +1,9 @@
 """The runs of a report, grouped: runs that differ only in the seed belong together."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +72,7 @@ def read_groups(paths: Sequence[Path]) -> list[Group]:
 def _run_directories(paths: Iterable[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for path in paths:
-        if (path / "config.toml").is_file():
-            inside = [path]
-        else:
-            inside = sorted(file.parent for file in path.rglob("config.toml"))
+        inside = runs_below(path)
         if not inside:
             raise FovaError(
                 f"{path} is neither a run's directory nor a folder of runs: there is no config.toml in it. "
@@ -83,6 +82,18 @@ def _run_directories(paths: Iterable[Path]) -> list[Path]:
     if not found:
         raise FovaError("No run was named. Name one or more, for instance: runs/demo-1")
     return list(found)
+
+
+def runs_below(path: Path, most: int | None = None) -> list[Path]:
+    """The run directories at or below a path in order, the first `most` of them. A run has no other run inside."""
+    found = (Path(folder) for folder, inside, files in _walk(path) if "config.toml" in files)
+    return list(islice(found, most))
+
+
+def _walk(path: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    for folder, inside, files in os.walk(path):
+        inside[:] = [] if "config.toml" in files else sorted(inside)
+        yield folder, inside, files
 
 
 # --- Which settings differ ---

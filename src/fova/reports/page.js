@@ -14,29 +14,36 @@ function sortBy(table, column, direction) {
   table.tBodies[0].append(...[...table.tBodies[0].rows].sort(compare));
 }
 
+function arrange(table, column, order) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head) => head.removeAttribute("aria-sort"));
+  heads[column].setAttribute("aria-sort", order);
+  sortBy(table, column, order === "ascending" ? 1 : -1);
+}
+
 function makeSortable(table) {
   const announcement = document.createElement("p");
   announcement.className = "announcement";
   announcement.setAttribute("role", "status");
   table.parentElement.after(announcement);
-  const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, column) => {
+  [...table.tHead.rows[0].cells].forEach((head, column) => {
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => {
       // The first press shows the largest figures, or the first letters of the alphabet.
-      const first = column === 0 ? "ascending" : "descending";
-      const second = column === 0 ? "descending" : "ascending";
+      const [first, second] = column === 0 ? ["ascending", "descending"] : ["descending", "ascending"];
       const order = head.getAttribute("aria-sort") === first ? second : first;
-      heads.forEach((other) => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", order);
-      sortBy(table, column, order === "ascending" ? 1 : -1);
+      arrange(table, column, order);
       announcement.textContent = `sorted by ${button.textContent}, ${order}`;
     });
   });
 }
 
-document.querySelectorAll("table.sortable").forEach(makeSortable);
+function enliven(part) {
+  part.querySelectorAll("table.sortable").forEach(makeSortable);
+}
+
+enliven(document);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => (part.open = true)));

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from fova.commands.declared import declared
+from fova.commands.flags import asks_for_help
 from fova.commands.terminal import Terminal
 
 
@@ -26,17 +28,13 @@ class BehaviourOptions:
 
 
 def command(arguments: list[str]) -> None:
-    from fova.tasks.behaviour import BehaviourConfig, Evaluation, train_behaviour
-
-    options: Any = tyro.cli(
-        _with_settings(BehaviourConfig),
-        prog="fova data train-behaviour",
-        args=arguments,
-        config=(tyro.conf.PositionalRequiredArgs,),
-    )
+    if asks_for_help(arguments):
+        _parsed(arguments, declared("fova.tasks.behaviour", "BehaviourConfig"))
     from fova.machine import runtime
+    from fova.tasks.behaviour import BehaviourConfig, Evaluation, train_behaviour
     from fova.tasks.behaviour_levels import keep_levels
 
+    options = _parsed(arguments, BehaviourConfig)
     runtime.prepare()
     terminal = Terminal()
     directory = options.directory or Path("runs") / f"behaviour-{options.task}"
@@ -53,6 +51,15 @@ def command(arguments: list[str]) -> None:
             directory, options.keep, lambda level, mean: terminal.write_line(f"{level:<12} mean return {mean:8.1f}")
         )
         terminal.write_line(f"levels     {options.keep}")
+
+
+def _parsed(arguments: list[str], config: type) -> Any:
+    return tyro.cli(
+        _with_settings(config),
+        prog="fova data train-behaviour",
+        args=arguments,
+        config=(tyro.conf.PositionalRequiredArgs,),
+    )
 
 
 def _with_settings(config: type) -> type:
