@@ -162,7 +162,7 @@ def test_secrets_are_for_the_client_alone(nodes, tmp_path):
 
 def test_privacy_at_the_client_goes_together_with_it(nodes, tmp_path):
     private = {"privacy": "client", "privacy_clip": 0.1, "privacy_noise": 4.0}
-    state, directory, grid = trained(nodes, tmp_path / "secure", True, rounds=2, **private)
+    state, directory, _ = trained(nodes, tmp_path / "secure", True, rounds=2, **private)
     assert state.round == 2
     last = rounds_of(directory)[-1]
     assert last["clients"] == {}
@@ -208,12 +208,12 @@ def test_too_few_answers_are_an_attempt_and_no_end(nodes, tmp_path):
 
 def test_a_round_is_not_unmasked_for_other_clients(nodes, tmp_path):
     """A server that forgets a round and repeats it without one client would learn the difference."""
-    state, directory, grid = trained(nodes, tmp_path / "secure", True, rounds=1)
+    _, directory, grid = trained(nodes, tmp_path / "secure", True, rounds=1)
     for file in (directory.path / "checkpoints").glob("*"):
         file.unlink()
     (directory.path / "result.json").unlink(missing_ok=True)
     grid.nodes = {node: about for node, about in grid.nodes.items() if about["name"] != "west"}
-    with pytest.raises(FovaError, match="(?s)failed 3 times.*round 1 was unmasked for east, north, south, west before"):
+    with pytest.raises(FovaError, match=r"(?s)failed 3 times.*unmasked for east, north, south, west before"):
         train(grid, directory)
 
 
@@ -223,7 +223,10 @@ def test_a_round_is_not_unmasked_for_other_clients(nodes, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"aggregation": "median"}, "aggregation is median, but with secure aggregation the server sees only a sum"),
+        (
+            {"aggregation": "median"},
+            "with secure aggregation the server sees only a sum",
+        ),
         ({"aggregation": "krum"}, "Krum"),
         ({"aggregation": "trimmed-mean"}, "--aggregation uniform"),
         ({"aggregation": "value"}, "weights by values"),

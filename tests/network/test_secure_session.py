@@ -123,7 +123,9 @@ def test_a_client_gives_the_same_answer_to_the_same_question():
     east = stored(wards.clients["east"])
     assert east.announce() == wards.server.keys["east"]
     assert east.share(wards.server.keys) == wards.server.shared["east"]
-    np.testing.assert_array_equal(east.mask(wards.numbers["east"], wards.server.sealed_for("east")), wards.sent["east"])
+    np.testing.assert_array_equal(
+        east.mask(wards.numbers["east"], wards.server.sealed_for("east")), wards.sent["east"]
+    )
     assert east.reveal(NAMES) == stored(east).reveal(NAMES)
 
 

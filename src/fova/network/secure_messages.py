@@ -32,7 +32,7 @@ LONGEST_BYTES = 8192  # of one key or share
 
 
 def _question(plan: Plan, number: int, session: str, step: str) -> ConfigRecord:
-    facts = {"plan": plan.to_json(), "round": number, "session": session, "step": step}
+    facts: dict[str, Any] = {"plan": plan.to_json(), "round": number, "session": session, "step": step}
     return ConfigRecord({"version": __version__, "run": plan.run_id, **facts})
 
 
@@ -40,9 +40,9 @@ def _answer(plan: Plan, session: str, client: str) -> ConfigRecord:
     return ConfigRecord({"version": __version__, "run": plan.run_id, "client": client, "session": session})
 
 
-def _list(record: ConfigRecord, name: str, kind: type, most: int) -> list[Any]:
+def _list(record: ConfigRecord, name: str, kind: type[str] | type[bytes], most: int) -> list[Any]:
     """A list in a record: of at most so many texts or bytes of limited length."""
-    values = record.get(name, [])
+    values: Any = record.get(name, [])
     if not isinstance(values, list) or len(values) > most:
         raise Refused(f"its {one_line(name, 20)} are no list of at most {most}")
     if not all(isinstance(value, kind) and len(value) <= LONGEST_BYTES for value in values):
@@ -89,7 +89,7 @@ def keys_question(plan: Plan, number: int, session: str) -> RecordDict:
 
 
 def shares_question(plan: Plan, number: int, session: str, keys: Mapping[str, PublicKeys]) -> RecordDict:
-    values = {
+    values: dict[str, Any] = {
         "names": list(keys),
         "mask": [pair.mask for pair in keys.values()],
         "seal": [pair.seal for pair in keys.values()],
@@ -113,7 +113,7 @@ def masked_question(
     sealed: Mapping[str, bytes],
 ) -> RecordDict:
     question = messages.round_question(plan, number, counted, broadcast, statistics)
-    shares = {"session": session, "names": list(sealed), "sealed": list(sealed.values())}
+    shares: dict[str, Any] = {"session": session, "names": list(sealed), "sealed": list(sealed.values())}
     question["shares"] = ConfigRecord(shares)
     return question
 
@@ -142,7 +142,7 @@ def keys_answer(plan: Plan, session: str, client: str, keys: PublicKeys) -> Reco
 
 
 def shares_answer(plan: Plan, session: str, client: str, shared: Shared) -> RecordDict:
-    values = {
+    values: dict[str, Any] = {
         "names": list(shared.sealed),
         "sealed": list(shared.sealed.values()),
         "commitment": shared.commitment,
@@ -156,7 +156,7 @@ def masked_answer(plan: Plan, session: str, client: str, numbers: Masked) -> Rec
 
 
 def unmask_answer(plan: Plan, session: str, client: str, revealed: Mapping[str, bytes]) -> RecordDict:
-    values = {"names": list(revealed), "revealed": list(revealed.values())}
+    values: dict[str, Any] = {"names": list(revealed), "revealed": list(revealed.values())}
     return RecordDict({"about": _answer(plan, session, client), "shares": ConfigRecord(values)})
 
 

@@ -16,7 +16,7 @@ from fova.errors import FovaError
 from fova.network.masking import FixedPoint, Masked
 
 Vector = Float64[np.ndarray, " numbers"]
-# By `secure_rules.AGGREGATIONS`. The weight of a client is 1, or the number of its rows. The error of a mean is then at most 2^-37 or 2^-21.
+# The weight of a client is 1, or the number of its rows. The error of a mean is then at most 2^-37 or 2^-21.
 PRECISION = {"uniform": FixedPoint(36), "size": FixedPoint(20)}
 LARGEST_METRIC = 1e6  # larger ones count as this, so that a metric never stops a round
 

@@ -38,8 +38,8 @@ def insist_on_sums(run: RunConfig, algorithm: Any, clients: int) -> None:
         )
     if unit_of_reward(run, algorithm) is None:
         raise FovaError(
-            "The unit of reward is derived from sums of every client's rewards, which would not be hidden. Say what "
-            "one step of a good policy is worth, for instance: --reward-unit 1"
+            "The unit of reward is derived from sums of every client's rewards, which would not be hidden. Say "
+            "what one step of a good policy is worth, for instance: --reward-unit 1"
         )
     if clients < FEWEST_CLIENTS:
         raise FovaError(

@@ -128,8 +128,8 @@ class ClientSession:
     def _insist_on_sound(self, peers: Mapping[str, PublicKeys]) -> None:
         if len(peers) < FEWEST_CLIENTS:
             raise Refused(
-                f"the round has {len(peers)} clients. Secure aggregation needs {FEWEST_CLIENTS}: of two, each could "
-                "subtract its own part from the mean"
+                f"the round has {len(peers)} clients. Secure aggregation needs {FEWEST_CLIENTS}: of two, each "
+                "could subtract its own part from the mean"
             )
         if peers.get(self.client) != self.announce():
             raise Refused("the keys that are given out in its name are not its own")
@@ -286,7 +286,7 @@ class ServerSession:
         return {name: pair_seed(_agree(key, self.keys[name].mask), self.session) for name in self.arrived}
 
     def _restored(self, client: str, fits: Callable[[bytes], bool]) -> bytes:
-        """A client's secret from the shares that were revealed. Wrong shares are left out, if enough others exist."""
+        """A client's secret from the shares that were revealed. Wrong shares are left out if there are enough."""
         shares = [told[client] for told in self.revealed.values() if client in told]
         for chosen in itertools.islice(itertools.combinations(shares, self.needed), MOST_TRIED):
             if fits(secret := _combined(list(chosen))):
