@@ -97,7 +97,7 @@ METRIC = "metric "
 
 def _packed(gathered: Gathered, first: int) -> bytes:
     """The numbers of a process's clients as bytes; `first` is the number of its first client."""
-    tensors = {
+    tensors: dict[str, NDArray[Any]] = {
         "members": np.array(gathered.members, np.int64) + first,
         "verdicts": np.array(gathered.verdicts, np.int64),
         "log_weights": gathered.log_weights,

@@ -13,7 +13,8 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,8 @@ class Lost(FovaError):
     """Another process of the federation has ended without a word."""
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """Which one of the processes this one is, and where process 0 listens."""
 
     index: int
