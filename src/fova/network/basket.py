@@ -52,7 +52,7 @@ class Basket:
 
     def stacked(self, names: Sequence[str]) -> Submission:
         """The submissions of these clients along a leading axis."""
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *map(self._get, names))  # type: ignore[no-any-return]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *map(self._get, names))
 
     def _get(self, name: str) -> Submission:
         if self.folder is None:

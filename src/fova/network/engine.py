@@ -304,7 +304,8 @@ class FlowerEngine:
         for group in groups:
             members = [places[name] for name in group]
             judged = self._judged(state, answers.sent, group, by_returns[members], len(groups[0]))
-            gathered.add(members, np.asarray(judged.verdicts)[: len(group)], judged.metrics, judged.log_weights)
+            verdicts, log_weights = np.asarray(judged.verdicts)[: len(group)], np.asarray(judged.log_weights)
+            gathered.add(members, verdicts, judged.metrics, log_weights)
             if rounds.ACCEPTED in gathered.verdicts[-len(group) :]:
                 gathered.merge(judged.submissions, judged.log_total)
         answers.sent.clear()
