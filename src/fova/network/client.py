@@ -1,7 +1,8 @@
 """A client of a real federation: a Flower ClientApp that calls the same functions as a simulation.
 
-Flower starts a new process for every message. Therefore the client saves its state (target critics, optimizer
-state) to its own disk after every round. If the process is killed, at most the current round is lost.
+The client saves its state (target critics, optimizer state) to its own disk after every round, and reads it from
+there before the next one. If the process is killed, at most the current round is lost. Between messages it keeps
+only what can be made again: the data, and the compiled programs.
 
 Only the content that `messages.py` lists leaves this process. Raw data is read here and is never sent.
 """
@@ -18,9 +19,9 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fova.algorithms.base import Submission
+from fova.algorithms.base import Data, Submission
 from fova.data.action_kind import ActionKind
-from fova.data.paths import as_path
+from fova.data.paths import as_path, stamp
 from fova.data.tables.arrow import insist_on_table
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
@@ -131,6 +132,7 @@ class Client:
         self.floor = Floor.parse(config.insist_privacy) if config.insist_privacy is not None else None
         if self.floor is not None:
             self.floor.check(plan.privacy)
+        self._prepared: tuple[Any, Data] | None = None
 
     @cached_property
     def federation(self) -> Federation:
@@ -225,8 +227,7 @@ class Client:
 
     def _notice_changed_data(self) -> None:
         """Tell the owner if the data is not what it was in the round before. Training goes on with the new data."""
-        (data,) = self.federation.clients.values()
-        file, digest = self.checkpoints / "data-digest", data.digest()
+        file, digest = self.checkpoints / "data-digest", self._digest
         before = file.read_text() if file.exists() else digest
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         write_atomically(file, digest.encode())
@@ -236,6 +237,11 @@ class Client:
                 "server still counts it by the statistics of the old data. Restart the client to send new ones."
             )
 
+    @cached_property
+    def _digest(self) -> str:
+        (data,) = self.federation.clients.values()
+        return data.digest()
+
     def _learner(self, counted: int, fresh: Any) -> Any:
         """The state after the last accepted round. Later states are discarded: they never reached the server."""
         discard_after(self.checkpoints, counted)
@@ -243,15 +249,43 @@ class Client:
         state = load_checkpoint(self.checkpoints, State(0, (), stacked), self.plan.training_fingerprint())
         return fresh if state is None else jax.tree.map(lambda leaf: leaf[0], state.learners)
 
-    def _data(self, statistics: Statistics) -> Any:
-        factors = {self.config.name: self.plan.run.reward_scale / statistics.reward_unit}
-        (prepared,) = self.federation.prepared(statistics.normaliser, factors).values()
-        return self.plan.data_of(prepared)
+    def _data(self, statistics: Statistics) -> Data:
+        """The client's data as it is trained on. It stays in memory for as long as the statistics stay."""
+        frame = statistics.normaliser
+        key = (frame.mean.tobytes(), frame.std.tobytes(), statistics.reward_unit)
+        if self._prepared is None or self._prepared[0] != key:
+            factors = {self.config.name: self.plan.run.reward_scale / statistics.reward_unit}
+            (prepared,) = self.federation.prepared(frame, factors).values()
+            self._prepared = key, self.plan.data_of(prepared)
+        return self._prepared[1]
 
 
 def secret_key() -> Any:
     """A secret random key from the operating system. Without it the server cannot remove the client's noise."""
     return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)))
+
+
+# --- Between messages ---
+
+_kept: tuple[Any, Client] | None = None
+
+
+def client_of(config: ClientConfig, plan: Plan) -> Client:
+    """The client that answers. It is the one of the message before, with its data, unless anything has changed."""
+    global _kept
+    files = stamp(as_path(config.data))
+    key = (config, plan.to_json(), files, stamp(Path(config.columns)) if config.columns else ())
+    known = files or config.task  # a dataset that Minari finds by its name may change unnoticed
+    if _kept is None or _kept[0] != key or not known:
+        forget()  # before the next one takes as much memory
+        _kept = key, Client(config, plan)
+    return _kept[1]
+
+
+def forget() -> None:
+    """Keep nothing of the messages before."""
+    global _kept
+    _kept = None
 
 
 # --- Flower's side ----------------------------------------------------------------------------------------
@@ -287,8 +321,9 @@ def _answer(message: Message, context: Context, work: Any) -> Message:
         if columns is not None:
             content = tell_about_columns(config, run_id, columns)
         else:
-            content = work(Client(config, messages.read_plan(message.content)))
+            content = work(client_of(config, messages.read_plan(message.content)))
     except (FovaError, OSError) as error:
+        forget()
         Journal(Path(config.state) / "journal.jsonl").note(f"took no part: {error}")
         content = messages.refusal(run_id, config.name, tellable(error))
     return Message(content, reply_to=message)
