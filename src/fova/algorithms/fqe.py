@@ -69,7 +69,7 @@ class Critics(eqx.Module):
         self, observation: Float[Array, "batch observation"], action: Float[Array, "batch action"]
     ) -> Float[Array, "critics batch"]:
         """Every critic's value of each action at its observation."""
-        return jax.vmap(self.value_of, (0, None, None))(self.net, observation, action)
+        return jax.vmap(self._value, (0, None, None))(self.net, observation, action)
 
     def each(
         self,
@@ -77,9 +77,9 @@ class Critics(eqx.Module):
         action: Float[Array, "critics batch action"],
     ) -> Float[Array, "critics batch"]:
         """Every critic's values on a minibatch of its own."""
-        return jax.vmap(self.value_of)(self.net, observation, action)
+        return jax.vmap(self._value)(self.net, observation, action)
 
-    def value_of(
+    def _value(
         self, net: MLP, observation: Float[Array, "batch observation"], action: Float[Array, "batch action"]
     ) -> Float[Array, " batch"]:
         if self.discrete:
@@ -130,10 +130,6 @@ class Fqe(ActorCritic):
     """Least target: a value per step is a weighted mean of rewards, so it is never below all of them."""
     highest: float = LARGEST
     """Largest target."""
-    ends: Annotated[float, Within(0, 1)] = 0.0
-    """Share of the federation's rows in which the task ended."""
-    correction: Annotated[float, Within(0, 1)] = 0.5
-    """Share of the mean Bellman error that a round takes away by a constant; 0 leaves it to the gradient steps."""
     tau: Annotated[float, Within(0, 1)] = 0.05
     """Share of the current critics that the target critics take over at every step."""
     hidden: Annotated[tuple[int, ...], Within(1, 65_536)] = (64, 64)
@@ -157,9 +153,7 @@ class Fqe(ActorCritic):
         return Broadcast(None, learner.critic.network)
 
     def receive(self, learner: Learner, broadcast: Broadcast) -> Learner:
-        """Target critics start a round from the federation's critics, too."""
-        critic = replace(learner.critic, network=broadcast.critic)
-        return replace(learner, critic=critic, target_critic=broadcast.critic)
+        return replace(learner, critic=replace(learner.critic, network=broadcast.critic))
 
     def step(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
@@ -186,33 +180,10 @@ class Fqe(ActorCritic):
 
     def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
         """The critics count by the rows they were fitted to, so that the mean is that of the pooled data."""
-        critics = self.corrected(learner.critic.network, data)
-        learner = replace(learner, critic=replace(learner.critic, network=critics))
         measured = data.spread(MEASURED_STATES)
         rows = data.length.astype(jnp.float32)
-        value = critics(measured.next_observations, measured.next_actions).mean()
+        value = learner.critic(measured.next_observations, measured.next_actions).mean()
         return learner, Submission(self.parameters(learner), jnp.log(rows), {"rows": rows, "value": value})
-
-    def corrected(self, critics: Critics, data: Data) -> Critics:
-        """The critics, shifted by constants that take away some of their mean Bellman error on the client's data.
-
-        A constant is what gradient steps learn slowest: each application of the Bellman operator leaves gamma of
-        its error. A shift by c changes the mean error by -c (1 - gamma (1 - ends)). With the share of ends of the
-        whole federation, the mean of the clients' shifts is the shift for the pooled data.
-        """
-
-        def error(net: MLP) -> Float[Array, ""]:
-            def of(batch: Batch) -> Float[Array, " batch"]:
-                now = critics.value_of(net, batch.observations, batch.actions)
-                after = critics.value_of(net, batch.next_observations, batch.next_actions)
-                difference = target(batch.rewards, batch.terminals, after, self.discount) - now
-                return jnp.clip(difference, -self.huber, self.huber) if self.huber else difference
-
-            return data.mean(of)
-
-        shift = self.correction * jax.vmap(error)(critics.net) / (1.0 - self.discount * (1.0 - self.ends))
-        last = replace(critics.net.last, bias=critics.net.last.bias + shift[:, None])
-        return replace(critics, net=replace(critics.net, last=last))
 
     def networks(self, parameters: Broadcast) -> Any:
         return parameters.critic

@@ -51,7 +51,6 @@ class Scale:
     level: float = 0.0  # what one step is worth in the data, in units; critics fit the difference from it
     lowest: float = -LARGEST  # a value per step is never below, in units of the log
     highest: float = LARGEST
-    ends: float = 0.0  # share of rows in which the task ended
 
     def rewards(self, rewards: NDArray[Any], terminals: NDArray[Any]) -> NDArray[np.float32]:
         """Rewards in units, lowered so that every value per step is lower by `level`.

@@ -35,7 +35,7 @@ from fova.settings import Within, check_ranges
 class JudgeSettings:
     """How the value of a policy is fitted."""
 
-    rounds: Annotated[int, Within(1, 100_000)] = 60
+    rounds: Annotated[int, Within(1, 100_000)] = 100
     """Rounds of the fit."""
     steps: Annotated[int, Within(1, 100_000)] = 100
     """Gradient steps of every critic at every client in a round."""
@@ -65,7 +65,6 @@ class JudgeSettings:
             discount=scale.discount,
             lowest=lowest,
             highest=highest,
-            ends=scale.ends,
             batch_size=self.batch_size,
             critic_lr=self.critic_lr,
             hidden=self.hidden,
@@ -153,8 +152,7 @@ def scale_of(policy: Policy, clients: Mapping[str, ClientStatistics], discount: 
     level = float(np.median([told.step_value(discount) for told in clients.values()])) / unit
     ranges = [told.reward_range for told in clients.values() if told.reward_range is not None]
     lowest, highest = min(r[0] for r in ranges), max(r[1] for r in ranges)
-    ends = sum(told.terminals for told in clients.values()) / sum(told.rows for told in clients.values())
-    return Scale(normaliser, discount, unit, level, lowest, highest, ends)
+    return Scale(normaliser, discount, unit, level, lowest, highest)
 
 
 def normaliser_of(policy: Policy) -> Normaliser:
@@ -190,9 +188,10 @@ def federation_figures(clients: Sequence[Figures]) -> Figures:
     def mean(name: str) -> float:
         return float(np.average([getattr(figures, name) for figures in clients], weights=episodes))
 
-    bias = mean("bias")
+    # Errors of opposite signs at two clients do not cancel where the policy goes its own ways.
+    allowance = float(np.average([abs(figures.bias) for figures in clients], weights=episodes))
     value = intervals.combined(
-        [Estimate(f.value, f.low, f.high, f.episode_error, f.fit_error) for f in clients], episodes, abs(bias)
+        [Estimate(f.value, f.low, f.high, f.episode_error, f.fit_error) for f in clients], episodes, allowance
     )
     difference = intervals.combined(
         [
@@ -200,7 +199,7 @@ def federation_figures(clients: Sequence[Figures]) -> Figures:
             for f in clients
         ],
         episodes,
-        abs(bias),
+        allowance,
     )
     rows = [figures.rows for figures in clients]
     squares = [figures.bellman_error**2 for figures in clients]
@@ -216,7 +215,7 @@ def federation_figures(clients: Sequence[Figures]) -> Figures:
         difference_low=difference.low,
         difference_high=difference.high,
         bellman_error=float(np.sqrt(np.average(squares, weights=rows))),
-        bias=bias,
+        bias=mean("bias"),
         episode_error=value.episode_error,
         fit_error=value.fit_error,
         difference_error=difference.episode_error,
