@@ -30,6 +30,7 @@ from fova.tasks import registry
 
 RESULTS = Path("results/judge_calibration.json")
 HOLD_OUT = 0.5
+FIGURES = ("value", "low", "high", "data_value", "bias", "episode_error", "fit_error", "inside")
 TRAINING = {
     "local_steps": 100, "hidden": (64, 64), "batch_size": 128, "actor_lr": 1e-3, "evaluate_every": 0,
     "final_episodes": 1,
@@ -90,16 +91,16 @@ def trained(task: str, label: str, federation: Federation, folder: Path) -> dict
 
 
 def measured(policy: Policy, task: str, federation: Federation) -> dict[str, Any]:
-    """A policy's true value, and what the judge says."""
+    """A policy's true value, and what the judge says about the federation."""
     setting = TASKS[task]
     truth = play({"policy": policy}, registry.get(task), setting.episodes, discount=setting.discount)["policy"]
     start = time.process_time()
-    verdict = judge(policy, federation, setting.discount)
+    found = judge(policy, federation, setting.discount)
     return {
         "true_value": truth.mean_return,
         "true_error": float(truth.returns.std(ddof=1) / np.sqrt(setting.episodes)),
         "seconds": round(time.process_time() - start, 1),  # of processor time, for the judge
-        "verdict": verdict.to_json(),
+        "judged": {name: found.to_json()["federation"][name] for name in FIGURES},
     }
 
 
@@ -113,9 +114,7 @@ def measure(results: dict[str, Any], folder: Path) -> None:
                     continue
                 done[name] = measured(policy, task, federation)
                 write_atomically(RESULTS, (json.dumps(results, indent=1) + "\n").encode())
-                found = done[name]["verdict"]["federation"]
-                figures = {n: round(found[n], 2) for n in ("value", "low", "high", "bias", "inside")}
-                print(task, name, f"true {done[name]['true_value']:.2f}", figures, flush=True)
+                print(task, name, done[name], flush=True)
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from fova.evaluation.judging.judge import JudgeSettings
 from fova.evaluation.judging.verdict import Figures
 from fova.federation.clients import ClientSpec, Federation
 from fova.network import server
-from fova.network.judging import Judging, run_settings
+from fova.network.judging import Judging, insist_on_open
 from fova.network.server_config import ServerConfig, create_run, read_server, write_server
 from fova.progress import Quiet
 from fova.run.config import Config, RunConfig
@@ -85,7 +85,7 @@ def test_the_same_seed_gives_the_same_figures_as_the_simulation(judged, files):
     simulated = fova.judge(run.path, federation.holding_out(HOLD_OUT, SEED), settings=TINY).to_json()
     found = verdict_of(run)
     assert found["sentence"] == simulated["sentence"]
-    assert found["held_out"] and simulated["held_out"]
+    assert (found["held_out"], simulated["held_out"]) == (True, True)
     assert found["settings"] == simulated["settings"]
     assert list(found["clients"]) == list(NAMES)
     for name in NAMES:
@@ -159,10 +159,10 @@ def test_figures_that_were_not_asked_for_are_left_out(files, tmp_path):
         train(grid, RunDirectory.open(run.path))
 
 
-def test_a_private_run_is_not_judged_over_the_network():
-    private = RunConfig(privacy="client", privacy_clip=1.0, privacy_noise=1.0, aggregation="uniform", normalise=False)
+@pytest.mark.parametrize(("private", "secure"), [(True, False), (False, True)])
+def test_a_run_that_hides_its_clients_is_not_judged_over_the_network(private, secure):
     with pytest.raises(FovaError, match="fova judge RUN --data FILE"):
-        run_settings(private, TINY)
+        insist_on_open(private, secure)
 
 
 def test_a_plan_keeps_the_policy(judged):

@@ -27,7 +27,7 @@ class JudgeOptions:
     """Directories of runs, for instance runs/wards."""
     data: tuple[str, ...] = ()
     """Judge on these data files instead, one per client. They must not have trained the policy."""
-    rounds: int = 100
+    rounds: int = 60
     """Rounds of the fit."""
     steps: int = 100
     """Gradient steps of every critic at every client in a round."""

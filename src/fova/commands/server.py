@@ -84,7 +84,7 @@ def command(arguments: list[str]) -> None:
     tables = {"server": ("fova.network.server_config", "ServerConfig")}
     config, options = parse_run(arguments, ServerOptions, "fova server", tables)
     from fova.network.deployment import Address, serve
-    from fova.network.server_config import create_run, read_server
+    from fova.network.server_config import create_run, read_server, write_server
     from fova.run.directory import VERDICT, RunDirectory, free_name, named
 
     if options.resume:

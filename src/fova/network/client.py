@@ -41,6 +41,8 @@ from fova.network.budget import Budget, Floor, keep_answer, kept_answer, questio
 from fova.network.intake import Refused, insist_on_name
 from fova.network.journal import Journal
 from fova.network.plan import Plan, client_work
+from fova.network.secure_client import SecureClient
+from fova.network.secure_messages import step_of
 from fova.policy import from_actor
 from fova.run.checkpoint import discard_after, load_checkpoint, save_checkpoint
 from fova.run.config import read_toml
@@ -129,6 +131,7 @@ class Client:
         self.checkpoints = Path(config.state) / plan.run_id
         self.journal = Journal(Path(config.state) / "journal.jsonl")
         self.budget = Budget(Path(config.state))
+        self.secure = SecureClient(plan, config.name, self.checkpoints)
         self.floor = Floor.parse(config.insist_privacy) if config.insist_privacy is not None else None
         if self.floor is not None:
             self.floor.check(plan.privacy)
@@ -174,7 +177,7 @@ class Client:
         self._notice_changed_data()
         question = question_digest(self.plan.run_id, number, named_arrays(broadcast))
         if self.plan.privacy is not None and (kept := kept_answer(self.checkpoints, question)) is not None:
-            return self._the_same_again(number, kept)
+            return self._the_same_again(content, number, broadcast, kept)
         if self.floor is not None and self.plan.privacy is not None:
             self.budget.insist_on_room(self.floor, self.plan.privacy)
         learner = self._learner(counted, fresh)
@@ -203,7 +206,16 @@ class Client:
         self.journal.note(
             f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
         )
+        return self._reply(content, number, broadcast, sent)
+
+    def _reply(self, content: RecordDict, number: int, broadcast: Any, sent: Submission) -> RecordDict:
+        if self.plan.secure:
+            return self.secure.masked(content, sent, broadcast)
         return messages.round_answer(self.plan, number, self.config.name, sent)
+
+    def figures(self, content: RecordDict) -> RecordDict:
+        """What the client's data says about a policy; see `JudgingClient`."""
+        raise Refused("The server asks for figures, but its plan judges no policy.")
 
     def _keep_policy(self, learner: Any, statistics: Statistics, rounds: int) -> None:
         """Save the client's own policy. It never leaves the client."""
@@ -224,12 +236,12 @@ class Client:
         spent = self.budget.epsilon(privacy.delta)
         self.journal.note(f"privacy: epsilon {spent:.2f} spent in all runs so far, at delta {privacy.delta:g}")
 
-    def _the_same_again(self, number: int, kept: dict[str, Any]) -> RecordDict:
+    def _the_same_again(self, content: RecordDict, number: int, broadcast: Any, kept: dict[str, Any]) -> RecordDict:
         """The answer that was given before. A second one, with other noise, would tell more about the data."""
         self.journal.note(f"round {number + 1} was asked again: the same answer is sent, which spends no privacy")
         parameters = from_named_arrays(kept, self.plan.submission_like().parameters)
         answer = Submission(parameters, jnp.zeros(()), {})
-        return messages.round_answer(self.plan, number, self.config.name, answer)
+        return self._reply(content, number, broadcast, answer)
 
     def _notice_changed_data(self) -> None:
         """Tell the owner if the data is not what it was in the round before. Training goes on with the new data."""
@@ -309,6 +321,8 @@ app = ClientApp()
 
 @app.query()
 def answer_hello(message: Message, context: Context) -> Message:
+    if step_of(message.content):
+        return _answer(message, context, lambda client: client.secure.answer(message.content))
     return _answer(message, context, lambda client: client.hello())
 
 
@@ -326,13 +340,8 @@ def answer_round(message: Message, context: Context) -> Message:
 
 
 @app.evaluate()
-def answer_judging(message: Message, context: Context) -> Message:
-    def work(client: Client) -> RecordDict:
-        if client.plan.judge is None:
-            raise Refused("The server asks for figures, but its plan judges no policy.")
-        return client.figures(message.content)  # type: ignore[attr-defined, no-any-return]  it is a JudgingClient
-
-    return _answer(message, context, work)
+def answer_figures(message: Message, context: Context) -> Message:
+    return _answer(message, context, lambda client: client.figures(message.content))
 
 
 def _answer(message: Message, context: Context, work: Any) -> Message:

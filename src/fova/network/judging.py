@@ -62,14 +62,18 @@ class Judging:
         return Judging(policy, discount, settings, scale)
 
 
+def insist_on_open(private: bool, secure: bool) -> None:
+    """Refuse to judge a run whose clients were promised that the server sees nothing of a single one."""
+    if private or secure:
+        promise = "differential privacy" if private else "secure aggregation"
+        raise FovaError(
+            f"This run was trained with {promise}. Judging it over the network would send exact figures of every "
+            "client. Let every client judge the policy on its own machine: fova judge RUN --data FILE"
+        )
+
+
 def run_settings(trained: RunConfig, settings: JudgeSettings) -> RunConfig:
     """The rounds of the fit, on the episodes that the training held out. Rewards are those of the log."""
-    if trained.privacy != "off":
-        raise FovaError(
-            "This run was trained with differential privacy. Judging it over the network would send exact figures "
-            "of every client's data. Let every client judge the policy on its own machine: "
-            "fova judge RUN --data FILE"
-        )
     unchanged: Mapping[str, Any] = {
         name: getattr(trained, name)
         for name in ("hold_out", "seed", "actions", "action_names", "action_low", "action_high")

@@ -20,7 +20,7 @@ from fova.federation.statistics import Statistics
 from fova.network import messages
 from fova.network.engine import FlowerEngine
 from fova.network.intake import Refused
-from fova.network.judging import Judging, run_settings
+from fova.network.judging import Judging, insist_on_open, run_settings
 from fova.network.members import Refusal
 from fova.network.plan import Plan
 from fova.policy import Policy, load_policy
@@ -30,6 +30,7 @@ Start = Callable[[Plan], FlowerEngine]
 
 def judge(trained: Plan, folder: Path, settings: JudgeSettings, start: Start) -> Verdict:
     """The verdict of the clients on the policy in `folder`. `start` makes the engine of a plan."""
+    insist_on_open(trained.privacy is not None, trained.secure)
     policy = load_policy(folder)
     judging = Judging(policy, trained.algorithm.discount, settings)
     plan = replace(

@@ -201,8 +201,9 @@ def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
     if not plan.gathers_statistics:
         return None
     columns = dict.fromkeys(("total", "squares"), (plan.space.observation,)) if plan.run.normalise else {}
-    bounds = {"reward_range": (2,)} if plan.judge is not None else {}
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(NUMBERS, ()) | columns | bounds
+    shapes: dict[str, tuple[int, ...]] = {**dict.fromkeys(NUMBERS, ()), **columns}
+    if plan.judge is not None:
+        shapes["reward_range"] = (2,)
     try:
         arrays = _arrays(content, "statistics", {name: (shape, np.float64) for name, shape in shapes.items()})
     except Refused as error:

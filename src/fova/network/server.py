@@ -19,6 +19,7 @@ from fova.network.asking import Asking, Pause
 from fova.network.engine import HELLO_SECONDS, SECONDS_BETWEEN_LOOKS, FlowerEngine
 from fova.network.journal import Journal
 from fova.network.plan import Plan
+from fova.network.secure_engine import SecureEngine
 from fova.network.server_config import ServerConfig, make_plan, read_server
 from fova.network.surveying import Surveyor, agreement
 from fova.progress import Progress
@@ -51,7 +52,8 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     plan = make_plan(config, network, run_id, agreed)
 
     def start(plan: Plan) -> FlowerEngine:
-        return FlowerEngine(grid, plan, network, progress, pause_unless_stopped, pause)
+        kind = SecureEngine if plan.secure else FlowerEngine
+        return kind(grid, plan, network, progress, pause_unless_stopped, pause)
 
     engine = start(plan)
     task = registry.get(config.task) if config.task else None

@@ -33,8 +33,11 @@ class ServerConfig:
     """Messages of one client that have to be refused or rejected before it is out of the run; 0 never."""
     judge: bool = False
     """After training, judge the policy on the episodes that clients hold out (--hold-out). Rows stay with them."""
-    judge_rounds: Annotated[int, Within(1, 100_000)] = 100
+    judge_rounds: Annotated[int, Within(1, 100_000)] = 60
     """Rounds of the fit, if the policy is judged."""
+    secure_aggregation: bool = False
+    """The server learns the mean of the clients' updates and metrics in a round, and no single one: clients send
+    them under masks that cancel. Needs --aggregation uniform or size; see docs/privacy.md#secure-aggregation."""
     observation: Annotated[int | None, Within(1, MOST_COLUMNS)] = None
     """Numbers in an observation, where there is no task."""
     action: Annotated[int | None, Within(1, MOST_COLUMNS)] = None
@@ -85,6 +88,7 @@ def make_plan(config: Config, network: ServerConfig, run_id: str, agreed: Agreem
         network.min_clients,
         config.columns,
         agreed,
+        network.secure_aggregation,
     )
 
 

@@ -35,7 +35,7 @@ from fova.settings import Within, check_ranges
 class JudgeSettings:
     """How the value of a policy is fitted."""
 
-    rounds: Annotated[int, Within(1, 100_000)] = 100
+    rounds: Annotated[int, Within(1, 100_000)] = 60
     """Rounds of the fit."""
     steps: Annotated[int, Within(1, 100_000)] = 100
     """Gradient steps of every critic at every client in a round."""
