@@ -2,20 +2,26 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+BASE   := $(VENV)/.installed-base
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-all lint format bench mutants clean results-tables
+.PHONY: help demo test test-all lint format docs bench mutants clean results-tables
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(STAMP): pyproject.toml
+# The demo needs the package alone. Tests, types and documentation need the development tools, too.
+$(BASE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fova needs Python 3.11 or newer; say which with: make PYTHON=python3.11 ..."; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $(BASE)
+
+$(STAMP): $(BASE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
 
-demo: $(STAMP)  ## set up, then train a federation on built-in data and draw what happened
+demo: $(BASE)  ## set up, then train a federation on built-in data and draw what happened
 	$(BIN)/fova demo
 
 test: $(STAMP) lint  ## set up, then lint, type check and run the tests
@@ -34,6 +40,10 @@ format: $(STAMP)  ## put the code into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(STAMP)  ## build the documentation as a site: build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
 results-tables: $(STAMP)  ## make the tables in README and docs anew from results/*.json
 	$(BIN)/python -m fova.paper.marked
 
@@ -44,4 +54,4 @@ mutants: $(STAMP)  ## change the code in one place at a time and list the change
 	nice $(BIN)/python benchmarks/mutants.py $(FILES) $(if $(TESTS),--tests $(TESTS))
 
 clean:  ## remove the environment and caches (runs/ stays)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants build

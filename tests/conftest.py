@@ -43,7 +43,7 @@ def fova_command(monkeypatch, tmp_path, capsys):
 def pytest_terminal_summary(terminalreporter):
     """Say in one visible line what was not checked for want of a browser, and the remedy."""
     reports = terminalreporter.stats.get("skipped", [])
-    unseen = [report for report in reports if "test_page_in_browser" in report.nodeid]
+    unseen = [report for report in reports if "in_browser" in report.nodeid]
     if unseen:
         terminalreporter.write_sep("!", f"{len(unseen)} browser tests did NOT run", red=True)
         terminalreporter.write_line(

@@ -348,14 +348,16 @@ def test_iql_losses_agree_with_numpy():
     algorithm = configure("fed-iql", **TINY)
     learner, broadcast = mid_training(algorithm)
     batch = mixed_batch(7)
-    _, metrics = step(algorithm, learner, broadcast, batch, jax.random.key(0))
+    after, metrics = step(algorithm, learner, broadcast, batch, jax.random.key(0))
     value_net, actor_net = as_numpy(learner.extra.value.network), as_numpy(learner.actor.network.net)
+    new_value_net = as_numpy(after.extra.value.network)  # the actor is weighted with V after its step
     b = rows_of(batch)
     value, actor, critic, advantages, q_data, errors = 0.0, 0.0, 0.0, [], [], []
     for n in range(len(b["rewards"])):
         s, a = b["observations"][n], b["actions"][n]
-        advantage = min(q(learner.target_critic, s, a)) - mlp(value_net, s)[0]
-        value += (0.7 if advantage > 0 else 0.3) * advantage**2
+        q_target = min(q(learner.target_critic, s, a))
+        difference, advantage = q_target - mlp(value_net, s)[0], q_target - mlp(new_value_net, s)[0]
+        value += (0.7 if difference > 0 else 0.3) * difference**2
         actor -= min(np.exp(3.0 * advantage), 100.0) * log_density("clipped", actor_net, s, a)
         y = b["rewards"][n] + 0.99 * (1 - b["terminals"][n]) * mlp(value_net, b["next_observations"][n])[0]
         critic += sum((twin - y) ** 2 for twin in q(learner.critic, s, a))

@@ -154,9 +154,23 @@ def test_a_mixture_that_does_not_add_up_is_refused(mixture):
         Federation.build([ClientSpec(mixture, 400)], registry.get("maze2d-umaze"))
 
 
-def test_a_mixture_has_no_single_offset():
-    with pytest.raises(FovaError, match="has no single offset"):
-        Federation.build([ClientSpec("expert:50+random:50", 400, 10)], registry.get("maze2d-umaze"))
+def test_the_same_rows_are_dealt_out_by_quality_or_evenly():
+    """Each part of a mixture starts at its share of the offset: nothing is left out, nothing given twice."""
+    task = registry.get("maze2d-umaze")
+    deals = (
+        [ClientSpec(quality, 200, start) for quality in ("expert", "random") for start in (0, 200)],
+        [ClientSpec("expert:50+random:50", 200, 200 * i) for i in range(4)],
+    )
+    rows = [
+        sorted(
+            np.concatenate([data.observations[i], data.actions[i], data.rewards[i : i + 1]]).tobytes()
+            for data in Federation.build(specs, task).clients.values()
+            for i in range(len(data))
+        )
+        for specs in deals
+    ]
+    assert rows[0] == rows[1]
+    assert len(set(rows[0])) == 800
 
 
 def test_an_even_share_of_a_file_is_there_for_every_client(tmp_path):

@@ -9,9 +9,9 @@ NAMES = [entry.name for entry in paper.ENTRIES]
 
 def test_every_experiment_of_the_paper_has_an_entry():
     assert NAMES == [
-        "compare", "mixed-or-uniform", "server-or-clients", "server-or-clients-by-size", "mixed-curves",
-        "client-curves", "clients", "mixing-hurts", "continual", "lambda", "beta", "size", "ablation", "cost",
-        "distance",
+        "compare", "mixed-or-uniform", "server-or-clients", "server-or-clients-robots", "server-or-clients-by-size",
+        "mixed-curves", "client-curves", "clients", "mixing-hurts", "continual", "lambda", "beta", "size",
+        "ablation", "cost", "distance",
     ]  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def test_settings_that_the_paper_states():
     assert all(case.settings["beta"] == 1.0 for case in catalogue.get("lambda").cases)
     assert all(case.settings["lam"] == 1.0 for case in catalogue.get("beta").cases)
     mixed = catalogue.get("mixed-or-uniform").cases[0]
-    assert (mixed.clients, mixed.size) == (("medium", "medium", "expert", "expert"), 3_000)
+    assert ([c.data for c in mixed.clients], mixed.size) == (["medium", "medium", "expert", "expert"], 3_000)
     (run, *_) = catalogue.get("continual").runs(catalogue.get("continual").scale("full"))
     assert run.config.run.data_sequence == (
         "random", "random", "expert", "expert", "medium-replay", "medium-replay", "medium", "medium",

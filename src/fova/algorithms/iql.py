@@ -92,14 +92,14 @@ class FedIql(ActorCritic):
     def update_value(
         self, learner: Learner, batch: Batch, q: Float[Array, " batch"]
     ) -> tuple[Model, Float[Array, " batch"], Metrics]:
-        """One step of V towards an upper expectile of Q. Returns the advantage Q - V before the step, too."""
+        """One step of V towards an upper expectile of Q. Returns the advantage Q - V after the step, too."""
 
-        def loss(value: MLP) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
-            v = value(batch.observations)[:, 0]
-            return expectile_loss(q - v, self.expectile), v
+        def loss(value: MLP) -> Float[Array, ""]:
+            return expectile_loss(q - value(batch.observations)[:, 0], self.expectile)
 
-        value, objective, v = learner.extra.value.descend(loss, has_aux=True)
-        return value, q - v, {"advantage": (q - v).mean(), "value_loss": objective}
+        value, objective, _ = learner.extra.value.descend(loss)
+        advantage = q - value.network(batch.observations)[:, 0]
+        return value, advantage, {"advantage": advantage.mean(), "value_loss": objective}
 
     def update_actor(
         self, learner: Learner, batch: Batch, advantage: Float[Array, " batch"]

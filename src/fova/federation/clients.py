@@ -52,7 +52,8 @@ class ClientSpec:
     size: Annotated[int | None, Within(2, MOST_ROWS)] = None
     """Transitions to take; by default 5000 of a quality, an even share of a file."""
     offset: Annotated[int | None, Within(0, MOST_ROWS)] = None
-    """Row to start from in the source; by default the next episode after the previous client of the same source."""
+    """Row to start from in the source; by default the next episode after the previous client of the same source.
+    Each part of a mixture starts at its share of the offset."""
     name: str | None = None
     """Name of the client; by default its source and a number."""
     insist_privacy: str | None = None
@@ -377,12 +378,14 @@ def _parts(spec: ClientSpec) -> list[ClientSpec]:
     """The sources of a client's data, with the rows that it takes from each: one, or several for a mixture."""
     if is_file(spec.data) or "+" not in spec.data:
         return [spec]
-    if spec.offset is not None:
-        raise FovaError(f"{spec.data!r} is a mixture, which has no single offset. Leave the offset out.")
     shares = partition.shares_of(spec.data)
-    size = spec.size or DEFAULT_SIZE
-    rows = np.diff(np.round(np.cumsum([0, *shares.values()]) / 100 * size).astype(int))
-    return [replace(spec, data=quality, size=int(count)) for quality, count in zip(shares, rows)]
+
+    def of_each(rows: int) -> list[int]:
+        return np.diff(np.round(np.cumsum([0, *shares.values()]) / 100 * rows).astype(int)).tolist()
+
+    sizes = of_each(spec.size or DEFAULT_SIZE)
+    offsets = [None] * len(shares) if spec.offset is None else of_each(spec.offset)
+    return [replace(spec, data=quality, size=n, offset=at) for quality, n, at in zip(shares, sizes, offsets)]
 
 
 def is_file(data: str) -> bool:

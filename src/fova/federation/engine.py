@@ -27,6 +27,7 @@ class State(NamedTuple):
     # One pytree with a leading axis of clients, as NumPy arrays; () where the clients keep their own.
     learners: Any = ()
     memo: Mapping[str, Any] = {}  # plain values that the engine has to remember between rounds
+    average: Any = ()  # the running mean of the server's policies, kept by the loop; () where there is none
 
     @property
     def broadcast(self) -> Any:
@@ -40,6 +41,7 @@ class RoundReport(NamedTuple):
     rejected: Mapping[str, str] = {}  # clients whose submission did not count, and why
     missing: tuple[str, ...] = ()  # clients that were asked and did not answer in time
     traffic: Traffic | None = None  # what travelled to and from one client; None if nothing is sent
+    mean: Mapping[str, float] = {}  # metrics averaged over the clients, where those of single clients are not known
 
 
 class Engine(Protocol):

@@ -94,6 +94,17 @@ def _sweep(name: str, other: str) -> tuple[Case, ...]:
     )
 
 
+def _deals(task: str) -> tuple[Case, ...]:
+    """The same rows twice: 6,000 of an expert and 6,000 of a medium policy, dealt out by quality or evenly."""
+    starts = (0, 3_000)
+    mixed = tuple(ClientSpec(quality, offset=start) for quality in ("medium", "expert") for start in starts)
+    even = tuple(ClientSpec("medium:50+expert:50", offset=3_000 * i, name=f"half-{i + 1}") for i in range(4))
+    return (
+        Case(f"{task}: 2 medium, 2 expert", task, mixed, 3_000),
+        Case(f"{task}: 4 of both", task, even, 3_000),
+    )
+
+
 def _sizes(task: str, clients: tuple[str, ...]) -> tuple[Case, ...]:
     return tuple(Case(f"{size:,} each", task, clients, size, at=size) for size in SIZES)
 
@@ -122,25 +133,36 @@ ENTRIES = (
     Entry(
         "mixed-or-uniform",
         "The same 12,000 transitions, dealt out by quality or evenly",
-        (
-            Case("mixed: 2 medium, 2 expert", "hopper", ("medium", "medium", "expert", "expert"), 3_000),
-            Case("uniform: 4 medium-expert", "hopper", ("medium-expert",) * 4, 3_000),
-        ),
-        (DRPO, *OURS),
+        tuple(case for task in ("hopper", "halfcheetah", "walker2d", "ant") for case in _deals(task)),
+        (*FOVA_AND_TWO, CQL),
         SCALES,
         run={"evaluate_clients": True},
         measured="every client",
-        source="figures 'intro' and 'moti-heter'",
+        source="figures 'intro' and 'moti-heter' (hopper); supplement II for the other robots",
     ),
     Entry(
         "server-or-clients",
         "The server's policy against the mean of its clients along training",
         (Case("hopper medium-replay", "hopper", ("medium-replay",) * 4, 3_000),),
-        FOVA_AND_TWO,
+        (*FOVA_AND_TWO, CQL),
         SCALES,
         run={"evaluate_clients": True},
         measured="server minus mean client",
         source="figures 'intro-incon' and 'incon-cover'",
+    ),
+    Entry(
+        "server-or-clients-robots",
+        "The server's policy against the mean of its clients: four robots, four qualities",
+        tuple(
+            Case(f"{task} {quality}", task, (quality,) * 4, 3_000)
+            for task in LOCOMOTION
+            for quality in ("medium-replay", "medium", "medium-expert", "expert")
+        ),
+        FOVA_AND_TWO,
+        SCALES,
+        run={"evaluate_clients": True},
+        measured="server minus mean client",
+        source="supplement I; the size of the data is that of figure 'intro-incon'",
     ),
     Entry(
         "server-or-clients-by-size",
@@ -270,7 +292,7 @@ ENTRIES = (
         "distance",
         "Total variation between each client's policy and the global one",
         (Case("hopper medium-replay", "hopper", ("medium-replay",) * 4, 3_000),),
-        ALL,
+        (*ALL, Variant("drpo without the server's term", "drpo", settings={"eta": 1.0})),
         SCALES,
         measured="distance to the global policy",
         source="figure 'moti-incon'",

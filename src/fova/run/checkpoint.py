@@ -27,7 +27,7 @@ def save_checkpoint(directory: Path, state: State, belongs_to: str = "") -> Path
 
     `belongs_to` is a digest of the configuration: a run of another configuration refuses the checkpoint.
     """
-    tensors = _named_leaves({"server": state.server, "learners": state.learners})
+    tensors = _named_leaves(_parts(state))
     path = directory / f"round-{state.round:06d}.safetensors"
     # One entry: safetensors writes several in no particular order, and equal runs shall leave equal files.
     about = {
@@ -64,7 +64,7 @@ def load_checkpoint(directory: Path, like: State, belongs_to: str = "") -> State
     try:
         about, tensors = _read(path)
         _insist_on_whole(path, about, tensors, belongs_to)
-        template = {"server": like.server, "learners": like.learners}
+        template = _parts(like)
         expected = _named_leaves(template)
         for name, leaf in expected.items():
             if name not in tensors or (tensors[name].shape, tensors[name].dtype) != (leaf.shape, leaf.dtype):
@@ -72,7 +72,12 @@ def load_checkpoint(directory: Path, like: State, belongs_to: str = "") -> State
     except (OSError, ValueError, SafetensorError) as error:
         raise _unusable(path, found, str(error)) from error
     restored = jax.tree.unflatten(jax.tree.structure(template), [tensors[name] for name in expected])
-    return State(about["round"], restored["server"], restored["learners"], about["memo"])
+    return State(round=about["round"], memo=about["memo"], **restored)
+
+
+def _parts(state: State) -> dict[str, Any]:
+    """The parts of a state that are arrays."""
+    return {"server": state.server, "learners": state.learners, "average": state.average}
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

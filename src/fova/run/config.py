@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import tomllib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -72,6 +72,9 @@ class RunConfig:
     largest_share: Annotated[float | None, Within(0, 1, above=True)] = None
     """Largest share of the mean that one client may have, whatever it claims. By default 0.5 from five clients on,
     and no limit with fewer. 1 believes every claim; see docs/privacy.md#bad-clients."""
+    average_rounds: Annotated[int, Within(1, MOST_ROUNDS)] = 1
+    """Play, judge and save the running mean of the server's policies over about so many rounds. It is steadier than
+    the last one. 1 takes the last one."""
     participation: Annotated[float, Within(0, 1, above=True)] = 1.0
     """Share of the clients that take part in each round, drawn anew every round."""
     cohort: Annotated[int, Within(1, 1_000_000)] = 64
@@ -236,12 +239,12 @@ class Config:
 
         Where the run is longer, or policies are played more often, training up to a checkpoint is the same.
         """
-        about = asdict(self.run) | {"algorithm": asdict(self.algorithm), "task": self.task}
+        about = _changed(self.run) | {"algorithm": _changed(self.algorithm), "task": self.task}
         if self.columns is not None:
             about["columns"] = self.columns.to_table()
         for name in WITHOUT_EFFECT_ON_TRAINING:
             if name != "rounds" or not self.run.data_sequence:  # the data's turns depend on the rounds
-                del about[name]
+                about.pop(name, None)
         text = json.dumps(about | {"algorithm_name": Path(self.algorithm_name).name}, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -261,6 +264,12 @@ class Config:
         return f"# A run of fova {__version__}. To run it again: fova train --config THIS_FILE\n\n" + tomli_w.dumps(
             _without_none(tables)
         )
+
+
+def _changed(settings: Any) -> dict[str, Any]:
+    """The settings that are not at their default. In old runs, a setting that came later is at its default."""
+    stock = {each.name: each.default for each in fields(settings)}
+    return {name: value for name, value in asdict(settings).items() if value != stock[name]}
 
 
 def insist_on_memory(algorithm: Any, clients: int, cohort: int) -> None:

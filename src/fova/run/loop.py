@@ -28,6 +28,7 @@ from fova.machine import runtime
 from fova.machine.interrupts import Interrupted, StopSignal
 from fova.policy import Policy, from_actor
 from fova.progress import Progress
+from fova.run.averaging import running_mean
 from fova.run.callbacks import OnRound, RoundSummary, asks_to_stop
 from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from fova.run.config import Config
@@ -77,6 +78,7 @@ class Loop:
         self.config, self.run, self.engine, self.task, self.progress = config, run, engine, task, progress
         self.privacy = privacy
         self.together = config.run.mode != "local"
+        self.averages = self.together and config.run.average_rounds > 1
         self.on_round: OnRound | None = None
         self.selection: Selection | None = None
         self._stops_early = False
@@ -107,14 +109,19 @@ class Loop:
 
     def last_state(self) -> State | None:
         """The state in the newest checkpoint; None if there is none yet."""
-        return load_checkpoint(self.run.checkpoints, self.engine.start(), self.config.fingerprint())
+        return load_checkpoint(self.run.checkpoints, self.fresh_state(), self.config.fingerprint())
+
+    def fresh_state(self) -> State:
+        """The state before the first round."""
+        state = self.engine.start()
+        return state._replace(average=self.config.algorithm.policy(state.broadcast)) if self.averages else state
 
     def _first_state(self) -> State:
         self.run.go_on()
         self.run.write_json(STATISTICS, self.statistics.to_json())
         for remark in self.statistics.remarks:
             self.progress.note(remark)
-        fresh = self.engine.start()
+        fresh = self.fresh_state()
         state = load_checkpoint(self.run.checkpoints, fresh, self.config.fingerprint()) or fresh
         self._insist_on_rounds_left(state)
         self.run.rewind(state.round if state.round else -1)
@@ -169,7 +176,7 @@ class Loop:
     def _round(self, state: State, stop: StopSignal, lines: PendingLines[_Line], events: EventLog) -> State:
         began = time.monotonic()
         try:
-            state, report = stop.compute(partial(self.engine.round, state))
+            state, report = stop.compute(partial(self._engine_round, state))
         except Exception:  # the rounds before it are logged, whatever they still wait for
             for line in lines.ready(wait=True):
                 self._log(events, line)
@@ -181,6 +188,15 @@ class Loop:
         policy = self.server_policy(state).copy() if self.on_round is not None and self.together else None
         lines.add(partial(self._line, entry, policies, seconds, policy), plays=bool(policies))
         return state
+
+    def _engine_round(self, state: State) -> tuple[State, RoundReport]:
+        """One round, and the mean of the server's policies after it."""
+        average = state.average
+        state, report = self.engine.round(state)
+        if self.averages:
+            policy = self.config.algorithm.policy(state.broadcast)
+            average = running_mean(average, policy, state.round, self.config.run.average_rounds)
+        return state._replace(average=average), report
 
     def _judged(self, state: State) -> dict[str, Any]:
         """What the judge says about the server's policy, where it is asked after this round."""
@@ -225,6 +241,8 @@ class Loop:
 
     def _about_clients(self, report: RoundReport) -> dict[str, Any]:
         about: dict[str, Any] = {"clients": {name: dict(metrics) for name, metrics in report.clients.items()}}
+        if report.mean:
+            about["clients_mean"] = dict(report.mean)
         if report.traffic is not None:
             asked = len(report.clients) + len(report.rejected)
             about["bytes"] = {way: asked * size for way, size in report.traffic._asdict().items()}
@@ -356,7 +374,8 @@ class Loop:
     # --- Policies ---
 
     def server_policy(self, state: State) -> Policy:
-        return self._policy(self.config.algorithm.policy(state.broadcast), client="server", rounds=state.round)
+        actor = state.average if self.averages else self.config.algorithm.policy(state.broadcast)
+        return self._policy(actor, client="server", rounds=state.round)
 
     def _result(self, state: State) -> Policy:
         """The policy that the run ends with."""

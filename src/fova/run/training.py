@@ -193,7 +193,7 @@ def trained_on(
 def first_policy(config: Config, federation: Federation) -> Policy:
     """The server's policy that a run of this configuration starts from, before any training."""
     loop = _loop(config, RunDirectory(Path()), federation, Quiet())
-    return loop.server_policy(loop.engine.start())
+    return loop.server_policy(loop.fresh_state())
 
 
 def policies_of(directory: str | Path, federation: Federation | None = None) -> dict[str, Policy]:

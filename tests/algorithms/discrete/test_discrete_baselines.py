@@ -85,18 +85,18 @@ def test_iql_agrees_with_numpy():
     first, second = two(algorithm)
     learner = replace(first, target_critic=loud(second.target_critic))
     batch = coded_batch(4)
-    _, metrics = jax.jit(algorithm.step)(learner, algorithm.start(learner).broadcast, batch, jax.random.key(0))
-    b, v_net = rows_of(batch), as_numpy(learner.extra.value.network)
+    after, metrics = jax.jit(algorithm.step)(learner, algorithm.start(learner).broadcast, batch, jax.random.key(0))
+    b, v_net, new_v_net = rows_of(batch), *(as_numpy(one.extra.value.network) for one in (learner, after))
     seen = {"advantage": [], "value_loss": [], "actor_loss": [], "q_data": [], "td_error": [], "critic_loss": []}
     for n in range(len(b["rewards"])):
         s, a, next_s = b["observations"][n], int(b["actions"][n, 0]), b["next_observations"][n]
         slow = min(mlp(as_numpy(learner.target_critic.net, i), s)[a] for i in range(2))
-        advantage = slow - mlp(v_net, s)[0]
+        difference, advantage = slow - mlp(v_net, s)[0], slow - mlp(new_v_net, s)[0]
         y = b["rewards"][n] + 0.99 * (1 - b["terminals"][n]) * mlp(v_net, next_s)[0]
         q = [mlp(as_numpy(learner.critic.network.net, i), s)[a] for i in range(2)]
         log_pi = np.log(softmax(mlp(as_numpy(learner.actor.network.net), s))[a])
         seen["advantage"].append(advantage)
-        seen["value_loss"].append((0.7 if advantage > 0 else 0.3) * advantage**2)
+        seen["value_loss"].append((0.7 if difference > 0 else 0.3) * difference**2)
         seen["actor_loss"].append(-min(np.exp(3.0 * advantage), 100.0) * log_pi)
         seen["q_data"].append(np.mean(q))
         seen["td_error"].append(np.mean(np.abs(np.array(q) - y)))
