@@ -4,6 +4,7 @@ The loop is that of every run, so a run over a network leaves the same files. Ki
 on as a new Flower run from the last checkpoint, and no round counts twice.
 """
 
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -50,10 +51,11 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     seconds = min(HELLO_SECONDS, network.deadline)
     agreed = agreement(run, config, lambda columns: surveyor.gather(columns, seconds, SECONDS_BETWEEN_LOOKS))
     plan = make_plan(config, network, run_id, agreed)
+    answers = run.path / "answers"
 
     def start(plan: Plan) -> FlowerEngine:
         kind = SecureEngine if plan.secure else FlowerEngine
-        return kind(grid, plan, network, progress, pause_unless_stopped, pause)
+        return kind(grid, plan, network, progress, pause_unless_stopped, pause, answers)
 
     engine = start(plan)
     task = registry.get(config.task) if config.task else None
@@ -67,6 +69,7 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
                 judge_policy(plan, run, network, start)
     finally:
         request.unlink(missing_ok=True)
+        shutil.rmtree(answers, ignore_errors=True)
     progress.finish()
     return finished
 
