@@ -1,7 +1,9 @@
 """What people see of `fova server` and `fova client` before any Flower process is started."""
 
 import json
+import signal
 import socket
+import stat
 from types import SimpleNamespace
 
 import httpx
@@ -176,9 +178,11 @@ def test_a_supernode_is_told_who_it_is_in_a_form_that_flower_reads(monkeypatch, 
 
     found = commands(monkeypatch)
     config = ClientConfig("north", str(tmp_path / "my data.npz"), str(tmp_path), size=500)
-    deployment._supernode(config, "here:8443", tmp_path, tmp_path)
+    deployment._supernode(config, "here:8443", tmp_path, tmp_path, 4711, tmp_path / "secret")
     ((part, command, _),) = found
     assert part == "supernode"
+    assert command[command.index("--port") + 1] == "4711"
+    assert command[command.index("--superexec-auth-secret-file") + 1] == str(tmp_path / "secret")
     assert "--insecure" not in command
     read = parse_config_args([command[command.index("--node-config") + 1]])
     assert ClientConfig.of(read) == config
@@ -235,14 +239,30 @@ def test_a_superlink_that_dies_is_started_again(monkeypatch, tmp_path):
         deployment.serve(RunDirectory(tmp_path), deployment.Address("127.0.0.1", 1, None), Quiet())
 
 
-def test_a_client_whose_superexec_died_is_started_again(monkeypatch, tmp_path):
-    monkeypatch.setattr(deployment, "SECONDS_BETWEEN_CHECKS", 0.0)
+def test_a_worker_that_died_is_started_again_and_ends_with_the_supernode(monkeypatch, tmp_path):
+    monkeypatch.setattr(deployment, "SECONDS_TO_RECONNECT", 0.0)
     monkeypatch.setattr(deployment.time, "sleep", lambda seconds: None)
-    lines = iter([["flower-superexec --x"], [], ["flower-superexec --x"], [], [], []])
-    monkeypatch.setattr(deployment.processes, "commands", lambda mark: next(lines))
-    alive = SimpleNamespace(poll=lambda: None)
-    deployment._watch(alive, tmp_path, deployment.journal.Reader(tmp_path / "journal.jsonl"), Quiet())
-    assert next(lines, None) is None, "it was missing three times in a row"
+    alive = iter([None, None, None, 1])
+    supernode = SimpleNamespace(poll=lambda: next(alive))
+    ended, signals = iter([9, None, None]), []
+    worker = SimpleNamespace(poll=lambda: next(ended), wait=lambda *_: 0, send_signal=signals.append)
+    started = []
+    deployment._watch(
+        supernode,
+        lambda: started.append(1) or worker,
+        deployment.journal.Reader(tmp_path / "journal.jsonl"),
+        Quiet(),
+    )
+    assert len(started) == 2
+    assert signals == [signal.SIGTERM]
+
+
+def test_the_secret_of_a_worker_is_new_at_every_start_and_for_this_user_only(tmp_path):
+    first = deployment._secret(tmp_path)
+    content = first.read_bytes()
+    assert stat.S_IMODE(first.stat().st_mode) == 0o600
+    assert deployment._secret(tmp_path) == first
+    assert first.read_bytes() != content
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "line\nbreak"])

@@ -18,16 +18,26 @@ def test_the_list_shows_every_entry_and_says_that_times_are_estimates(fova_comma
 
 
 def row(out, name):
-    return next(line for line in out.splitlines() if line.startswith(f"│ {name} "))
+    return next(line for line in out.splitlines() if line.startswith(f"{name} "))
 
 
 def test_the_list_shows_committed_results_only_in_a_repository(fova_command, monkeypatch):
     monkeypatch.setattr(catalogue, "committed_results", lambda: {"ablation"})
     _, out, _ = fova_command("paper")
-    assert row(out, "ablation").split("│")[-2].strip() == "yes"
-    assert row(out, "size").split("│")[-2].strip() == ""
+    assert row(out, "ablation").rstrip().endswith("yes")
+    assert row(out, "size").rstrip().endswith(" h")
     monkeypatch.setattr(catalogue, "committed_results", lambda: None)
     assert "results" not in fova_command("paper")[1].lower()
+
+
+def test_the_list_can_be_read_in_80_columns(fova_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = fova_command("paper")[1].splitlines()
+    assert max(map(len, lines)) <= 80
+    for entry in catalogue.listing():
+        first = next(i for i, line in enumerate(lines) if line.startswith(f"{entry.name} "))
+        title = " ".join(" ".join(lines[first + 1 : first + 3]).split())  # it follows in two lines at most
+        assert title.startswith(entry.title)
 
 
 def test_committed_results_are_those_of_the_repository(monkeypatch, tmp_path):

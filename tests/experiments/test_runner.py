@@ -1,8 +1,10 @@
 """Real worker processes, tiny runs."""
 
 import io
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +17,12 @@ from rich.console import Console
 
 from fova.errors import FovaError
 from fova.experiments.display import Ledger, LiveDisplay, PlainDisplay, RunSize
-from fova.experiments.execution import run_entry
+from fova.experiments.execution import Execution, run_entry
+from fova.experiments.parts import Part, Shard
 from fova.experiments.results import Results
-from fova.experiments.runner import run_all, run_states
+from fova.experiments.runner import Outcome, run_all, run_states
 from fova.experiments.specifications import Case, Entry, Scale, Variant, line_of
+from fova.machine.claims import Claims, machine_name
 from fova.paper.tables import tables
 from fova.progress import Failed, Finished, Note, Round, Started, Status
 from fova.run.directory import RunDirectory
@@ -46,7 +50,7 @@ def undisturbed(tmp_path_factory):
     directory = tmp_path_factory.mktemp("undisturbed")
     entry = replace(ENTRY, variants=(BROKEN, *ENTRY.variants))
     with pytest.raises(FovaError) as error:
-        run_entry(entry, SCALE, directory, 2, True, False, Console(quiet=True))
+        run_entry(entry, SCALE, directory, Execution(jobs=2, plain=True), Console(quiet=True))
     return directory, Results.load(directory / "results.json"), str(error.value)
 
 
@@ -54,12 +58,12 @@ def start_runner(directory):
     program = f"""
 from pathlib import Path
 from rich.console import Console
-from fova.experiments.execution import run_entry
+from fova.experiments.execution import Execution, run_entry
 from test_runner import ENTRY, SCALE
-run_entry(ENTRY, SCALE, Path({str(directory)!r}), 1, True, False, Console())
+run_entry(ENTRY, SCALE, Path({str(directory)!r}), Execution(jobs=1, plain=True), Console())
 """
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])}
     return subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -113,12 +117,72 @@ def test_runs_that_fail_are_told_of_and_the_others_go_on(undisturbed):
     assert {log.name for log in (directory / "logs").iterdir()} == {"broken-seed-0.log", "broken-seed-1.log"}
 
 
-def test_one_runner_at_a_time(undisturbed):
-    directory, *_ = undisturbed
-    with RunDirectory(directory).lock(), pytest.raises(FovaError, match="Another process"):
-        run_all([], directory, 1, PlainDisplay(Console(quiet=True)))
+def test_the_number_of_jobs_is_checked(tmp_path):
     with pytest.raises(FovaError, match="jobs is 0"):
-        run_all([], directory, 0, PlainDisplay(Console(quiet=True)))
+        run_all([], tmp_path, 0, PlainDisplay(Console(quiet=True)))
+
+
+def test_two_processes_on_one_directory_share_the_runs_and_end_with_the_same_tables(undisturbed, tmp_path):
+    other = start_runner(tmp_path)
+    wait_until(lambda: list((tmp_path / "claims").glob("*.claim")))
+    console = Console(file=io.StringIO(), width=200)
+    results = run_entry(ENTRY, SCALE, tmp_path, Execution(jobs=1, plain=True), console)
+    printed, _ = other.communicate(timeout=PATIENCE)
+    assert other.returncode == 0
+    theirs = [run.name for run in (FIRST, SECOND) if f"{run.name}: started" in printed]
+    ours = [run.name for run in (FIRST, SECOND) if f"{run.name}: started" in console.file.getvalue()]
+    assert sorted([*theirs, *ours]) == [FIRST.name, SECOND.name], "each run is trained once"
+    assert theirs
+    if len(results.runs) < 2:  # we ended first; on a busy machine either may
+        assert f"under way on {machine_name()}: {theirs[0]}" in console.file.getvalue()
+    collected = Results.load(tmp_path / "results.json")  # by whoever ended last
+    assert tables(collected) == tables(undisturbed[1])
+    assert list((tmp_path / "claims").iterdir()) == []
+
+
+def test_a_run_of_a_dead_machine_is_taken_over(undisturbed, tmp_path, monkeypatch):
+    """Another machine died with the run's lock; it left a claim and a checkpoint."""
+    monkeypatch.setattr("fova.machine.claims.LEASE", 0.0)
+    shutil.copytree(undisturbed[0] / FIRST.name, tmp_path / FIRST.name)
+    (tmp_path / FIRST.name / "result.json").unlink()
+    (tmp_path / "claims").mkdir()
+    sign = {"machine": "node7", "kernel": "gone", "process": 1, "beats": 3, "round": 60}
+    (tmp_path / f"claims/{FIRST.name}.4.claim").write_text(json.dumps(sign))
+    with RunDirectory(tmp_path / FIRST.name).lock():  # as a network file system keeps it
+        outcome = run_all([(FIRST.name, FIRST.config)], tmp_path, 1, PlainDisplay(Console(quiet=True)))
+    assert outcome == Outcome([FIRST.name])
+    assert (tmp_path / FIRST.name / "result.json").exists()
+
+
+def test_a_run_that_lives_elsewhere_is_left_to_it(tmp_path):
+    claims = Claims(tmp_path / "claims")
+    claim = claims.take(FIRST.name)
+    claim.beat(31)
+    console = Console(file=io.StringIO(), width=200)
+    outcome = run_all([(FIRST.name, FIRST.config)], tmp_path, 1, PlainDisplay(console))
+    assert outcome == Outcome(elsewhere={FIRST.name: machine_name()})
+    claim.release()
+
+
+def test_a_part_of_a_grid_is_collected_with_the_rest(undisturbed, tmp_path):
+    directory = tmp_path / "runs"
+    shutil.copytree(undisturbed[0], directory)
+    printed = io.StringIO()
+    part = Execution(part=Part(seeds=(1, 4)), shard=Shard(1, 1), dry_run=True)
+    run_entry(ENTRY, SCALE, directory, part, Console(file=printed, width=200))
+    assert "share 1 of 1: 2 of 2 runs" in printed.getvalue()
+    assert "2 runs: 1 finished, 1 to do" in printed.getvalue()
+    results = run_entry(ENTRY, SCALE, directory, Execution(part=Part(seeds=(1,))), Console(quiet=True))
+    assert [run.seed for run in results.runs] == [0, 1]
+    shutil.rmtree(directory / FIRST.name)
+    results = run_entry(ENTRY, SCALE, directory, Execution(part=Part(seeds=(1,))), Console(file=printed, width=200))
+    assert [run.seed for run in results.runs] == [1]
+    assert results.scale.endswith("1 seed")
+    assert len(Results.load(directory / "results.former.json").runs) == 2, "no figure is lost"
+    keep = Execution(part=Part(seeds=(0, 1)), keep=(directory / "results.former.json",))
+    results = run_entry(ENTRY, SCALE, directory, keep, Console(file=printed, width=200))
+    assert tables(results) == tables(undisturbed[1])
+    assert "1 of 2 earlier runs are kept" in printed.getvalue()
 
 
 def test_time_left_counts_only_what_was_done_now(monkeypatch):

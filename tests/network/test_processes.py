@@ -1,15 +1,10 @@
 """A real federation over loopback: SuperLink, four SuperNodes, TLS and keys; a node and the server are killed."""
 
-import os
-import signal
 import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from place import Place, free_port
 
 from fova.algorithms import configure
 from fova.data.transitions import Episode, from_episodes
@@ -19,7 +14,6 @@ from fova.policy import load_policy
 from fova.run.config import Config, RunConfig
 from fova.run.directory import RunDirectory
 from fova.run.simulated import SimulatedEngine
-from patience import PATIENCE
 from tiny import save_npz
 
 pytestmark = pytest.mark.slow
@@ -53,71 +47,12 @@ def simulated(files):
     return np.asarray(state.broadcast.actor(np.zeros((1, 3), np.float32)).mode())[0]
 
 
-class Place:
-    """Starts `fova` commands in a folder, and can kill them with everything they started."""
-
-    def __init__(self, folder):
-        self.folder, self.running = folder, {}
-
-    def start(self, name, *arguments):
-        out = (self.folder / f"{name}.out").open("ab")
-        self.running[name] = subprocess.Popen(
-            [sys.executable, "-m", "fova.commands.main", *map(str, arguments)],
-            cwd=self.folder,
-            stdout=out,
-            stderr=out,
-        )
-
-    def said(self, name):
-        return (self.folder / f"{name}.out").read_text()
-
-    def kill(self, name):
-        process = self.running.pop(name)
-        for pid in [*descendants(process.pid), process.pid]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        process.wait()
-
-    def stop(self, name):
-        process = self.running.pop(name)
-        process.send_signal(signal.SIGINT)
-        return process.wait(60)
-
-    def wait(self, what, condition):
-        patience = time.monotonic() + PATIENCE
-        while not condition():
-            if time.monotonic() > patience:
-                raise AssertionError(f"no {what}; the server said: {self.said('server')[-3000:]}")
-            time.sleep(1)
-
-
-def descendants(pid):
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        if parent == pid:
-            child = int(status.parent.name)
-            found += [*descendants(child), child]
-    return found
-
-
 @pytest.fixture
 def place(tmp_path):
     place = Place(tmp_path)
     yield place
     for name in list(place.running):
         place.kill(name)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_a_federation_survives_the_loss_of_a_node_and_of_the_server(place):

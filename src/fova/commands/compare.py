@@ -1,10 +1,11 @@
 """`fova compare`: several algorithms on the same data, in one table."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from fova.commands.flags import parse
+from fova.commands.grid import GridOptions
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
 from fova.settings import shown
@@ -57,12 +58,7 @@ class CompareOptions:
     """Share of every client's episodes kept aside for the judge (default: 0.1 without a task, 0 with one)."""
     name: str | None = None
     """Folder of the runs under runs/ (default: compare, the task and the clients)."""
-    jobs: int | None = None
-    """Runs that are trained at the same time, each with one thread (default: one per core)."""
-    dry_run: bool = False
-    """Print what would be run, and run nothing."""
-    plain: bool = False
-    """Print plain lines instead of a live display."""
+    grid: GridOptions = field(default_factory=GridOptions)
 
 
 def command(arguments: list[str]) -> None:
@@ -89,11 +85,11 @@ def command(arguments: list[str]) -> None:
     default = "-".join(("compare", options.task or "data", *(Path(data).stem for data in options.clients)))
     directory = named(default if options.name is None else options.name)
     terminal = Terminal()
-    results = run_entry(entry, scale, directory, options.jobs, options.plain, options.dry_run, terminal)
+    results = run_entry(entry, scale, directory, options.grid.execution(), terminal)
     if results is None:
         return
     if hold_out:
-        _judge([directory / run.name for run in results.runs], options.plain, terminal)
+        _judge([directory / run.name for run in results.runs], options.grid.plain, terminal)
     from fova.reports.page import write_report
     from fova.reports.tables import comparison_table
 

@@ -3,7 +3,7 @@
 No training code is imported here, so that `--help` is quick.
 """
 
-from dataclasses import field, fields, make_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 T = TypeVar("T")
@@ -27,7 +27,10 @@ def asks_for_help(arguments: list[str]) -> bool:
 
 
 def described(kind: type) -> type:
-    """The same options without "(default: None)" in the help. The field's docstring describes the default."""
+    """The same options without "(default: None)" in the help. The field's docstring describes the default.
+
+    A field that is a dataclass itself is a group of options.
+    """
     import tyro
 
     hints = get_type_hints(kind, include_extras=True)
@@ -37,6 +40,9 @@ def described(kind: type) -> type:
         for option in fields(kind)
         if option.default is None or option.default == ()
     ]
+    for name, declared in _groups(kind).items():
+        group = described(declared)
+        unset.append((name, Annotated[group, tyro.conf.arg(name="")], field(default=group())))
     command = make_dataclass(kind.__name__, unset, bases=(kind,), frozen=True)
     command.__doc__ = kind.__doc__
     return command
@@ -48,4 +54,11 @@ def _default(label: str) -> str:
 
 def as_declared(kind: type[T], parsed: Any) -> T:
     """The options as an instance of the class that declares them."""
-    return kind(**{option.name: getattr(parsed, option.name) for option in fields(kind)})  # type: ignore[arg-type]
+    values = {option.name: getattr(parsed, option.name) for option in fields(kind)}  # type: ignore[arg-type]
+    return kind(**values | {name: as_declared(group, values[name]) for name, group in _groups(kind).items()})
+
+
+def _groups(kind: type) -> dict[str, type]:
+    """The fields that are groups of options."""
+    made_by: dict[str, Any] = {option.name: option.default_factory for option in fields(kind)}
+    return {name: group for name, group in made_by.items() if isinstance(group, type) and is_dataclass(group)}

@@ -1,14 +1,17 @@
 """`fova paper`: the paper's tables and figures, and our own studies."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.table import Table
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
 from rich.text import Text
 
 from fova.commands.flags import parse
+from fova.commands.grid import GridOptions
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
 from fova.machine.runtime import processors
@@ -30,14 +33,17 @@ class PaperOptions:
     scale: Literal["quick", "small", "full"] = "quick"
     """quick only shows in minutes that the experiment runs; small is a reduced setting (smaller networks, fewer
     steps, 3 seeds); full is the paper's own setting."""
-    jobs: int | None = None
-    """Runs that are trained at the same time, each with one thread (default: one per core)."""
-    dry_run: bool = False
-    """Print what would be run, and run nothing."""
     directory: Path = Path("runs/paper")
     """Folder of the runs and tables. Each experiment gets a subfolder NAME-SCALE."""
-    plain: bool = False
-    """Print plain lines instead of a live display."""
+    cases: tuple[str, ...] = ()
+    """Train only these cases, by their exact labels (default: all of the scale)."""
+    variants: tuple[str, ...] = ()
+    """Train only these variants, by their exact labels (default: all)."""
+    seeds: tuple[int, ...] = ()
+    """Train only these seeds; more than the scale has are possible (default: the scale's)."""
+    keep: tuple[Path, ...] = ()
+    """Result files. Their runs with the same settings and data are kept where no run directory is left."""
+    grid: GridOptions = field(default_factory=GridOptions)
 
 
 def command(arguments: list[str]) -> None:
@@ -53,6 +59,7 @@ def command(arguments: list[str]) -> None:
 def _run(name: str, options: PaperOptions) -> None:
     """Run an experiment, save its tables as Markdown, CSV and LaTeX, and print them."""
     from fova.experiments.execution import run_entry
+    from fova.experiments.parts import Part
     from fova.paper import catalogue
     from fova.paper.tables import tables
 
@@ -60,7 +67,8 @@ def _run(name: str, options: PaperOptions) -> None:
     scale = entry.scale(options.scale)
     directory = options.directory / f"{entry.name}-{scale.name}"
     terminal = Terminal()
-    results = run_entry(entry, scale, directory, options.jobs, options.plain, options.dry_run, terminal)
+    part = Part(options.cases, options.variants, options.seeds)
+    results = run_entry(entry, scale, directory, options.grid.execution(part, options.keep), terminal)
     if results is None:
         return
     for table, sheet in tables(results).items():
@@ -72,36 +80,39 @@ def _run(name: str, options: PaperOptions) -> None:
 
 # --- The list ---------------------------------------------------------------------------------------------
 
+WIDTHS = (26, 12, 13, 16)  # of the name and of each scale, so that a line fits into 80 columns
 
-def list_table(workers: int) -> Table:
-    """A table of all experiments: runs and estimated time at each scale, with `workers` runs at a time."""
+
+def list_table(workers: int) -> Group:
+    """All experiments: runs and estimated time at each scale, with `workers` runs at a time; below it the title."""
     from fova.paper import catalogue, cost
 
     finished = catalogue.committed_results()
-    table = Table(
-        title="experiments",
-        caption=(
-            f"Times are estimates for {workers} runs at a time, from speeds that were measured on {cost.MACHINE}; "
-            "making new data comes on top. fova paper NAME --scale SCALE runs one."
-            + ("" if finished is None else " Results: the file results/NAME.json is in this repository.")
-        ),
-    )
-    table.add_column("name", no_wrap=True)
-    table.add_column("what", overflow="fold")
-    for scale in SCALES:
-        table.add_column(f"{scale}: runs, time", justify="right")
-    if finished is not None:
-        table.add_column("results")
+    head = [f"{scale}:" for scale in SCALES]
+    lines: list[RenderableType] = [
+        _line("", head, ""),
+        _line("experiment", ["runs, time"] * len(SCALES), "" if finished is None else "results"),
+    ]
     group = None
     for entry in catalogue.listing():
         if entry.group != group:
             group = entry.group
-            table.add_section()
-            table.add_row(Text(group, style="bold"))
-        costs = (_shown(entry.costs.get(scale), workers) for scale in SCALES)
-        mark = [] if finished is None else ["yes" if entry.name in finished else ""]
-        table.add_row(entry.name, entry.title, *costs, *mark)
-    return table
+            lines += [Rule(), Text(group, style="bold")]
+        costs = [_shown(entry.costs.get(scale), workers) for scale in SCALES]
+        lines.append(_line(entry.name, costs, "yes" if entry.name in (finished or ()) else ""))
+        lines.append(Padding(Text(entry.title, style="dim"), (0, 0, 0, 2)))
+    caption = (
+        f"Times are estimates for {workers} runs at a time, from speeds that were measured on {cost.MACHINE}; "
+        "making new data comes on top. fova paper NAME --scale SCALE runs one."
+        + ("" if finished is None else " Results: the file results/NAME.json is in this repository.")
+    )
+    return Group(*lines, Rule(), Text(caption))
+
+
+def _line(name: str, costs: list[str], mark: str) -> Text:
+    first, *others = WIDTHS
+    cells = "".join(f"{cost:>{width}}" for cost, width in zip(costs, others))
+    return Text(f"{name:<{first}}{cells}  {mark}")
 
 
 def _shown(cost: tuple[int, float] | None, workers: int) -> str:

@@ -69,3 +69,13 @@ def refuse_special_members(folder: Path) -> None:
         for name in folders:
             if Path(parent, name).is_symlink():
                 raise fault(Path(parent, name), "", "is a link to another folder. Copy that folder here.")
+
+
+def stamp(path: Path) -> tuple[tuple[str, int, int, int], ...]:
+    """Name, time of change, size and number of a file, or of every file in a folder; empty if there is none.
+
+    It changes whenever a file is written, so what was read from it need not be read again before.
+    """
+    found = [path, *path.rglob("*")] if path.is_dir() else [path] if path.exists() else []
+    stats = ((str(file), file.stat()) for file in sorted(found))
+    return tuple((name, about.st_mtime_ns, about.st_size, about.st_ino) for name, about in stats)

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+from fova.machine.claims import Sign
 from fova.progress import Event, Failed, Finished, Note, Round, Started, Status, returns, spoken_seconds
 
 
@@ -21,6 +22,9 @@ class RunSize(NamedTuple):
 class Display(Protocol):
     def begin(self, sizes: Mapping[str, RunSize], states: Mapping[str, str]) -> None:
         """Announce all runs by name, and the state that each is in before this call."""
+
+    def place(self, name: str, machine: str | None) -> None:
+        """Say on which machine a run is trained; None is this one."""
 
     def __call__(self, name: str, event: Event) -> None:
         """Show an event of a run. `Finished` and `Failed` come once for each run."""
@@ -69,6 +73,7 @@ class PlainDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._running: set[str] = set()
+        self._machines: dict[str, str] = {}  # where runs are trained, if not here
 
     def begin(self, sizes: Mapping[str, RunSize], states: Mapping[str, str]) -> None:
         self._ledger = Ledger(sizes, states)
@@ -77,10 +82,18 @@ class PlainDisplay:
         if kept:
             self._print(f"{kept} of {len(sizes)} runs are finished already")
 
+    def place(self, name: str, machine: str | None) -> None:
+        if machine == self._machines.get(name):
+            return
+        self._machines |= {name: machine or "this machine"}
+        if name in self._running:
+            self._moved(name)
+
     def __call__(self, name: str, event: Event) -> None:
         if name not in self._running:
             self._running.add(name)
-            self._open(name)
+            if not isinstance(event, Finished):  # it was finished elsewhere before we could see it
+                self._open(name)
         match event:
             case Status(text):
                 self._status(name, text)
@@ -102,7 +115,12 @@ class PlainDisplay:
         pass
 
     def _open(self, name: str) -> None:
-        self._print(f"{name}: {'going on where it stopped' if self._states[name] == 'to resume' else 'started'}")
+        begun = "going on where it stopped" if self._states[name] == "to resume" else "started"
+        machine = self._machines.get(name)
+        self._print(f"{name}: {f'under way on {machine}' if machine else begun}")
+
+    def _moved(self, name: str) -> None:
+        self._print(f"{name}: going on where it stopped, on {self._machines[name]}")
 
     def _status(self, name: str, text: str) -> None:
         pass
@@ -124,6 +142,7 @@ class LiveDisplay(PlainDisplay):
         super().__init__(console)
         self._bars = Bars(
             TextColumn("{task.description}"),
+            TextColumn("{task.fields[machine]}", style="cyan"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[words]}"),
             TimeElapsedColumn(),
@@ -134,14 +153,18 @@ class LiveDisplay(PlainDisplay):
 
     def begin(self, sizes: Mapping[str, RunSize], states: Mapping[str, str]) -> None:
         super().begin(sizes, states)
-        self._all = self._bars.add_task("all runs", total=self._ledger.total, words="")
+        self._all = self._bars.add_task("all runs", total=self._ledger.total, words="", machine="")
         self._bars.start()
 
     def end(self) -> None:
         self._bars.stop()
 
     def _open(self, name: str) -> None:
-        self._bar_of[name] = self._bars.add_task(name, total=self._ledger.sizes[name].rounds, words="starting")
+        rounds, machine = self._ledger.sizes[name].rounds, self._machines.get(name, "")
+        self._bar_of[name] = self._bars.add_task(name, total=rounds, words="starting", machine=machine)
+
+    def _moved(self, name: str) -> None:
+        self._bars.update(self._bar_of[name], machine=self._machines[name])
 
     def _status(self, name: str, text: str) -> None:
         self._bars.update(self._bar_of[name], words=text)
@@ -153,12 +176,19 @@ class LiveDisplay(PlainDisplay):
 
     def _ended(self, name: str, text: str) -> None:
         super()._ended(name, text)
-        self._bars.remove_task(self._bar_of.pop(name))
+        if name in self._bar_of:
+            self._bars.remove_task(self._bar_of.pop(name))
         self._update()
 
     def _update(self) -> None:
         words = f"{self._ledger.count()} runs, {self._ledger.left()}"
         self._bars.update(self._all, completed=self._ledger.done(), words=words)
+
+
+def show_sign(display: Display, name: str, sign: Sign) -> None:
+    """Show what another machine does, from the sign of life that it gave for a run."""
+    display.place(name, sign.machine)
+    display(name, Status(sign.doing) if sign.doing else Round({"round": sign.round}))
 
 
 def choose(plain: bool, console: Console) -> Display:

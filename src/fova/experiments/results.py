@@ -4,9 +4,11 @@ Result files are committed; tables and charts are made from them. The run direct
 is written. One line is one run, so that a change reads well as a diff. Figures keep six digits.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from fova.evaluation.metrics import (
     vote_shares,
     with_final,
 )
+from fova.experiments.parts import Part
 from fova.experiments.specifications import Entry, Measured, PlannedRun, Scale
 from fova.federation.clients import complete
 from fova.machine.files import write_atomically
@@ -60,6 +63,7 @@ class RunResult:
     seconds_evaluating: float
     peak_memory_mb: float | None
     seconds_median_round: float | None = None  # of training; unlike the sum, it does not include compilation
+    configuration: str | None = None  # digest of all settings, the preset's included; older files have none
 
     @property
     def mode(self) -> str:
@@ -115,52 +119,72 @@ class Results:
         return list(dict.fromkeys(run.variant for run in self.runs))
 
 
-def collect(entry: Entry, scale: Scale, directory: Path) -> Results:
-    """The results of an entry's finished runs; the others are left out."""
-    planned = [run for run in entry.runs(scale) if RunDirectory(directory / run.name).is_complete()]
-    if not planned:
+def collect(entry: Entry, scale: Scale, directory: Path, kept: Sequence[RunResult] = ()) -> Results:
+    """The results of all finished runs of an entry in a directory, and of `kept` ones that are not there."""
+    planned = candidates(entry, scale, directory, [run.seed for run in kept])
+    order = {run.name: place for place, run in enumerate(planned)}
+    finished = [run for run in planned if RunDirectory(directory / run.name).is_complete()]
+    runs = [summarise_run(run, read_record(directory / run.name)) for run in finished]
+    here = {run.name for run in finished}
+    runs += [run for run in kept if run.name not in here]
+    if not runs:
         raise FovaError(f"{directory} holds no finished run of {entry.name}.")
     return Results(
         name=entry.name,
         title=entry.title,
-        scale=scale.words(),
-        runs=[summarise_run(run, read_record(directory / run.name)) for run in planned],
+        scale=replace(scale, seeds=len({run.seed for run in runs})).words(),
+        runs=sorted(runs, key=lambda run: order[run.name]),
         axis=entry.axis,
         measured=entry.measured,
     )
 
 
+def candidates(entry: Entry, scale: Scale, directory: Path, seeds: Iterable[int] = ()) -> list[PlannedRun]:
+    """All runs of an entry that a directory may hold: every case, with the seeds of the scale and further ones."""
+    found = (re.search(r"-seed-(\d{1,9})$", path.parent.name) for path in directory.glob("*/config.toml"))
+    every = {*range(scale.seeds), *seeds, *(int(name[1]) for name in found if name)}
+    return entry.runs(scale, Part(cases=tuple(case.label for case in entry.cases), seeds=tuple(sorted(every))))
+
+
 def summarise_run(planned: PlannedRun, record: Record) -> RunResult:
     """The result of a finished run."""
-    config = planned.config
-    preset, settings = _nearest_preset(config)
     windows = _windows(record)
     seconds = [line.seconds for line in record.timing]
     memory = [line.peak_memory_mb for line in record.timing if line.peak_memory_mb is not None]
     return RunResult(
-        name=planned.name,
-        case=planned.case,
-        variant=planned.variant,
-        at=planned.at,
-        paper=list(planned.paper) if planned.paper else None,
-        algorithm=Path(config.algorithm_name).stem,
-        preset=preset,
-        settings=settings,
-        run=_not_default(config),
-        task=config.task,
-        seed=config.run.seed,
-        clients=_clients(config, record.clients),
+        **about(planned),
+        clients=_clients(planned.config, record.clients),
         evaluations=record.evaluations,
         final=record.final,
         votes=_each_window(windows, vote_shares),
         distances=_each_window(windows, policy_distances),
         bytes_each_way=_bytes_each_way(record),
-        gradient_steps=config.gradient_steps,
         seconds_training=sum(seconds),
         seconds_evaluating=sum(line.evaluation for line in record.timing),
         peak_memory_mb=max(memory, default=None),
         seconds_median_round=float(np.median(seconds)) if seconds else None,
     )
+
+
+def about(planned: PlannedRun) -> dict[str, Any]:
+    """What a result says about the configuration of its run."""
+    config = planned.config
+    preset, settings = _nearest_preset(config)
+    return {
+        "name": planned.name,
+        "case": planned.case,
+        "variant": planned.variant,
+        "at": planned.at,
+        "paper": list(planned.paper) if planned.paper else None,
+        "algorithm": Path(config.algorithm_name).stem,
+        "preset": preset,
+        "settings": settings,
+        "run": _not_default(config),
+        "task": config.task,
+        "seed": config.run.seed,
+        "gradient_steps": config.gradient_steps,
+        "configuration": _configuration(config),
+    }
 
 
 # --- From a record ---------------------------------------------------------------------------------
@@ -177,6 +201,13 @@ def _nearest_preset(config: Config) -> tuple[str, dict[str, Any]]:
     found = {preset: differences(preset) for preset in presets}
     nearest = min(found, key=lambda preset: len(found[preset]))
     return nearest, found[nearest]
+
+
+def _configuration(config: Config) -> str:
+    """A digest of all settings. The data has digests of its own, so it does not matter where its files are."""
+    clients = [asdict(client) | {"data": Path(client.data).name} for client in config.clients]
+    text = json.dumps([asdict(config.run), asdict(config.algorithm), config.task, clients], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _not_default(config: Config) -> dict[str, Any]:
@@ -224,6 +255,11 @@ def _bytes_each_way(record: Record) -> int | None:
 
 
 # --- JSON -------------------------------------------------------------------------------------------------
+
+
+def in_json(value: Any) -> Any:
+    """A value as it reads after it was written to a result file."""
+    return json.loads(json.dumps(_short(value)))
 
 
 def _short(value: Any) -> Any:

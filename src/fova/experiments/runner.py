@@ -1,45 +1,40 @@
-"""Trains many runs in one directory, several at a time.
+"""Trains many runs in one directory, several at a time, on one machine or on many that share the directory.
 
-Each run is an ordinary run directory. A process with one thread trains it, so that as many runs as there are cores
-share the machine, and a run that crashes takes no other with it. Finished runs are kept, interrupted ones continue
-from their last checkpoint, and failures are reported at the end. The same call can be repeated until everything is
-done. This module does not know what the runs mean.
+Each run is an ordinary run directory. A process of its own trains it, and before that the run is claimed, so that
+no other machine trains it, too. Finished runs are kept, interrupted ones continue from their last checkpoint, and
+failures are reported at the end. The same call can be repeated, here and on other machines at the same time, until
+everything is done. This module does not know what the runs mean.
 """
 
-import json
-import os
 import queue
 import signal
-import subprocess
-import sys
-import tempfile
-import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 from fova.errors import FovaError
-from fova.experiments.display import Display, RunSize
+from fova.experiments.display import Display, RunSize, show_sign
+from fova.experiments.training_process import CLAIMS, Events, TrainingProcess
+from fova.machine.claims import BEAT, Claim, Claims
 from fova.machine.interrupts import Interrupted
-from fova.progress import Event, Failed, Finished, Status, from_json
+from fova.progress import Event, Failed, Finished, Status
 from fova.run.config import Config, load_config
 from fova.run.directory import RunDirectory
 
-LOGS = "logs"  # folder of the workers' standard error, in the directory of the runs
-
 Named = tuple[str, Config]
 RunState = Literal["to do", "to resume", "finished"]
-Events = queue.Queue[tuple[str, Event | None]]  # by run; None when its process has ended
 
 
 @dataclass
 class Outcome:
     """How the runs of one call ended."""
 
-    finished: list[str] = field(default_factory=list)  # in this call or before it
+    finished: list[str] = field(default_factory=list)  # in this call or before it, here or elsewhere
     failures: dict[str, str] = field(default_factory=dict)  # name -> message
+    elsewhere: dict[str, str] = field(default_factory=dict)  # name -> machine that trains it
 
     def raise_failures(self) -> None:
         """Raise one error that names all runs that failed, if any did."""
@@ -51,23 +46,12 @@ class Outcome:
             )
 
 
-def one_thread() -> dict[str, str]:
-    """The environment of a process that uses one thread."""
-    return os.environ | {
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip(),
-        "NPROC": "1",  # the size of XLA's pool of threads
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-    }
-
-
 def run_states(directory: Path, runs: Sequence[Named]) -> dict[str, RunState]:
     """The state of each run; an error if a directory holds a run of another configuration."""
-    return {name: _state(directory / name, config) for name, config in runs}
+    return {name: run_state(directory / name, config) for name, config in runs}
 
 
-def _state(path: Path, config: Config) -> RunState:
+def run_state(path: Path, config: Config) -> RunState:
     if not (path / "config.toml").is_file():
         return "to do"
     if load_config(path / "config.toml") != config:
@@ -78,73 +62,46 @@ def _state(path: Path, config: Config) -> RunState:
     return "finished" if RunDirectory(path).is_complete() else "to resume"
 
 
+def sizes(runs: Sequence[Named]) -> dict[str, RunSize]:
+    return {name: RunSize(config.gradient_steps, config.run.rounds) for name, config in runs}
+
+
 def run_all(runs: Sequence[Named], directory: Path, jobs: int, display: Display) -> Outcome:
-    """Train the runs that are not finished, `jobs` at a time. The others go on when one fails."""
+    """Train the runs that are neither finished nor claimed elsewhere, `jobs` at a time.
+
+    The others go on when one fails. A run whose machine has died is taken over. The call returns when every other
+    run is known to be trained elsewhere.
+    """
     if jobs < 1:
         raise FovaError(f"jobs is {jobs}, but must be at least 1: how many runs are trained at the same time.")
     states = run_states(directory, runs)
     directory.mkdir(parents=True, exist_ok=True)
-    with RunDirectory(directory).lock(), tempfile.TemporaryDirectory() as orders:
-        return _Runner(runs, states, directory, Path(orders), display).go(jobs)
-
-
-class _Worker:
-    """A process that trains one run. Its events arrive in the runner's queue, the end of the process as None."""
-
-    def __init__(self, name: str, config: Config, directory: Path, orders: Path, events: Events) -> None:
-        order = orders / f"{name}.toml"
-        order.write_text(config.to_toml(), encoding="utf-8")
-        self.log = directory / LOGS / f"{name}.log"
-        self.log.parent.mkdir(exist_ok=True)
-        with self.log.open("w") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "fova.experiments.worker", str(directory / name), str(order)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=one_thread(),
-                start_new_session=True,  # Ctrl-C reaches the runner alone, which passes it on once
-            )
-        self.last: Finished | Failed = Finished()  # the last event about the end of the run
-        threading.Thread(target=self._listen, args=(name, self.process.stdout, events), daemon=True).start()
-
-    @staticmethod
-    def _listen(name: str, lines: IO[str], events: Events) -> None:
-        try:
-            for line in lines:
-                with suppress(ValueError):  # libraries may write to standard output, too
-                    events.put((name, from_json(json.loads(line))))
-        finally:
-            events.put((name, None))
-
-    def reason(self) -> str:
-        """Why the run failed: the worker's message, or the last line of its log."""
-        if isinstance(self.last, Failed):
-            return self.last.text
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        ended = f"ended with code {self.process.returncode}"
-        return f"{lines[-1] if lines else ended} (more in {self.log})"
+    return _Runner(runs, states, directory, display).go(jobs)
 
 
 class _Runner:
     def __init__(
-        self, runs: Sequence[Named], states: dict[str, RunState], directory: Path, orders: Path, display: Display
+        self, runs: Sequence[Named], states: dict[str, RunState], directory: Path, display: Display
     ) -> None:
-        self.directory, self.orders, self.display = directory, orders, display
-        self.waiting = [(name, config) for name, config in runs if states[name] != "finished"]
+        self.directory, self.display = directory, display
+        self.claims = Claims(directory / CLAIMS)
+        self.configs = dict(runs)
+        self.waiting = [name for name, _ in runs if states[name] != "finished"]
         self.outcome = Outcome([name for name, _ in runs if states[name] == "finished"])
-        self.workers: dict[str, _Worker] = {}
+        self.workers: dict[str, TrainingProcess] = {}
         self.events: Events = queue.Queue()
+        self.next_look = 0.0
         self.stopping = False
-        display.begin({name: RunSize(config.gradient_steps, config.run.rounds) for name, config in runs}, states)
+        display.begin(sizes(runs), states)
 
     def go(self, jobs: int) -> Outcome:
         try:
             while self.waiting or self.workers:
-                while self.waiting and len(self.workers) < jobs:
-                    self._start(*self.waiting.pop(0))
-                self._receive(*self.events.get())
+                self._look()
+                self._fill(jobs)
+                if not self.workers and self._all_elsewhere():
+                    break
+                self._wait()
         except KeyboardInterrupt:
             self._stop()
             raise Interrupted(
@@ -153,32 +110,85 @@ class _Runner:
             ) from None
         finally:
             for worker in self.workers.values():
-                worker.process.kill()
+                worker.kill()
             self.display.end()
         return self.outcome
 
-    def _start(self, name: str, config: Config) -> None:
-        self.workers[name] = _Worker(name, config, self.directory, self.orders, self.events)
+    # --- Who trains what ---
+
+    def _look(self) -> None:
+        """Every few seconds, see what other machines do."""
+        if not self.waiting or time.monotonic() < self.next_look:
+            return
+        self.next_look = time.monotonic() + BEAT
+        self.claims.look()
+        for name in list(self.waiting):
+            if RunDirectory(self.directory / name).is_complete():
+                self.waiting.remove(name)
+                self._finish(name, Finished())
+            elif self._is_elsewhere(name):
+                show_sign(self.display, name, self.claims.holders[name].sign)
+
+    def _is_elsewhere(self, name: str) -> bool:
+        return name in self.claims.holders and self.claims.holders[name].alive
+
+    def _all_elsewhere(self) -> bool:
+        """Whether other processes train all that is left; the outcome then says which machine trains what."""
+        if not all(map(self._is_elsewhere, self.waiting)):
+            return False
+        self.outcome.elsewhere = {name: self.claims.holders[name].sign.machine for name in self.waiting}
+        return True
+
+    def _fill(self, jobs: int) -> None:
+        """Start processes for runs that nobody else trains."""
+        for name in [name for name in self.waiting if not self._is_elsewhere(name)]:
+            if len(self.workers) >= jobs:
+                return
+            claim = self.claims.take(name)
+            if claim is not None:
+                self._start(name, claim)
+
+    def _start(self, name: str, claim: Claim) -> None:
+        self.waiting.remove(name)
+        config, path = self.configs[name], self.directory / name
+        if run_state(path, config) == "finished":  # elsewhere, since we looked
+            claim.remove()
+            self._finish(name, Finished())
+            return
+        if claim.from_elsewhere:
+            RunDirectory(path).break_lock()
+        self.workers[name] = TrainingProcess(name, config.to_toml(), self.directory, claim, self.events)
+        self.display.place(name, None)
         self.display(name, Status("starting"))
+
+    # --- What the processes report ---
+
+    def _wait(self) -> None:
+        with suppress(queue.Empty):
+            self._receive(*self.events.get(timeout=BEAT if self.waiting else None))
 
     def _receive(self, name: str, event: Event | None) -> None:
         match event:
             case None:
-                self._ended(name)
+                self._ended(name, self.workers.pop(name).ended())
             case Finished() | Failed():  # shown when the process has ended: it may still crash
                 self.workers[name].last = event
             case _:
                 self.display(name, event)
 
-    def _ended(self, name: str) -> None:
-        worker = self.workers.pop(name)
-        if worker.process.wait() == 0:
-            self.outcome.finished.append(name)
-            worker.log.unlink()
-            self.display(name, worker.last)
-        elif not self.stopping:
-            self.outcome.failures[name] = worker.reason()
-            self.display(name, Failed(self.outcome.failures[name]))
+    def _ended(self, name: str, how: Finished | Failed | None) -> None:
+        match how:
+            case None:
+                self.waiting.append(name)
+            case Finished():
+                self._finish(name, how)
+            case Failed(text) if not self.stopping:
+                self.outcome.failures[name] = text
+                self.display(name, how)
+
+    def _finish(self, name: str, how: Finished) -> None:
+        self.outcome.finished.append(name)
+        self.display(name, how)
 
     def _stop(self) -> None:
         """Let every worker end its round and save; a second Ctrl-C does not wait for that."""

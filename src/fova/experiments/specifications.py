@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from fova import algorithms
 from fova.errors import FovaError, unknown
+from fova.experiments.parts import EVERYTHING, Part
 from fova.federation.clients import ClientSpec
 from fova.run.config import Config, RunConfig
 from fova.settings import fill
@@ -113,19 +114,32 @@ class Entry:
             raise unknown("scale", name, self.scales)
         return self.scales[name]
 
-    def runs(self, scale: Scale) -> list[PlannedRun]:
-        """Every run, all of one seed before the next seed: a table can be had early."""
+    def runs(self, scale: Scale, part: Part = EVERYTHING) -> list[PlannedRun]:
+        """Every run, all of one seed before the next seed: a table can be had early.
+
+        A part may have cases that the scale leaves out, and more seeds than it has.
+        """
+        part.check(self.name, [case.label for case in self.cases], self._variants())
+        cases = [case for case in self.cases if case.label in part.cases] or _spread(self.cases, scale.most_cases)
         planned = [
             self._planned(case, variant, seed, scale)
-            for seed in range(scale.seeds)
-            for case in _spread(self.cases, scale.most_cases)
+            for seed in part.seeds or range(scale.seeds)
+            for case in cases
             for variant in case.variants or self.variants
+            if not part.variants or variant.label in part.variants
         ]
+        if not planned:
+            raise FovaError(f"None of the chosen cases of {self.name} has a chosen variant. See: --dry-run")
         names = [run.name for run in planned]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise FovaError(f"Two runs of {self.name} would both be called {twice[0]!r}. Give them other labels.")
         return planned
+
+    def _variants(self) -> list[str]:
+        """The labels of all variants, of single cases, too."""
+        everywhere = [variant for case in self.cases for variant in case.variants or self.variants]
+        return list(dict.fromkeys(variant.label for variant in everywhere))
 
     def _planned(self, case: Case, variant: Variant, seed: int, scale: Scale) -> PlannedRun:
         known = algorithms.get(variant.algorithm).__dataclass_fields__  # type: ignore[attr-defined]

@@ -41,6 +41,7 @@ class RoundReport(NamedTuple):
     rejected: Mapping[str, str] = {}  # clients whose submission did not count, and why
     missing: tuple[str, ...] = ()  # clients that were asked and did not answer in time
     traffic: Traffic | None = None  # what travelled to and from one client; None if nothing is sent
+    mean: Mapping[str, float] = {}  # metrics averaged over the clients, where those of single clients are not known
 
 
 class Engine(Protocol):

@@ -10,6 +10,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fova.network.intake import one_line
+from fova.network.pace import Pace
 from fova.progress import Progress
 
 Pause = Callable[[float], None]
@@ -17,7 +18,7 @@ Reply = Message | Exception  # what came back for a question, or the error that 
 T = TypeVar("T")
 
 # How often the server looks for answers, and how long it waits before it asks its own SuperLink again.
-SECONDS_BETWEEN_PULLS = 3.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0
 SECONDS_TO_RETRY = 5.0
 
 
@@ -44,7 +45,7 @@ class Asking:
         asked = [Message(content, node, kind, ttl=seconds) for node, content in questions.items()]
         numbers = self.patiently(partial(self.grid.push_messages, asked))
         waiting = {number: node for number, node in zip(numbers, questions) if number is not None}
-        began, waited = time.monotonic(), 0.0
+        began, waited, pace = time.monotonic(), 0.0, Pace(SHORTEST_PAUSE, LONGEST_PAUSE)
         while waiting:
             for number, node in list(waiting.items()):
                 reply = self._pull(number)
@@ -55,8 +56,9 @@ class Asking:
                     yield node, reply
             if not waiting or max(waited, time.monotonic() - began) >= seconds:
                 return
-            self.sleep(SECONDS_BETWEEN_PULLS)
-            waited += SECONDS_BETWEEN_PULLS
+            pause = pace.next()
+            self.sleep(pause)
+            waited += pause
 
     def _pull(self, number: str) -> Reply | None:
         """The answer to a question, or the error that it causes; None while there is none."""

@@ -1,7 +1,8 @@
 """A client of a real federation: a Flower ClientApp that calls the same functions as a simulation.
 
-Flower starts a new process for every message. Therefore the client saves its state (target critics, optimizer
-state) to its own disk after every round. If the process is killed, at most the current round is lost.
+The client saves its state (target critics, optimizer state) to its own disk after every round, and reads it from
+there before the next one. If the process is killed, at most the current round is lost. Between messages it keeps
+only what can be made again: the data, and the compiled programs.
 
 Only the content that `messages.py` lists leaves this process. Raw data is read here and is never sent.
 """
@@ -18,9 +19,9 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fova.algorithms.base import Submission
+from fova.algorithms.base import Data, Submission
 from fova.data.action_kind import ActionKind
-from fova.data.paths import as_path
+from fova.data.paths import as_path, stamp
 from fova.data.tables.arrow import insist_on_table
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
@@ -40,6 +41,8 @@ from fova.network.budget import Budget, Floor, keep_answer, kept_answer, questio
 from fova.network.intake import Refused, insist_on_name
 from fova.network.journal import Journal
 from fova.network.plan import Plan, client_work
+from fova.network.secure_client import SecureClient
+from fova.network.secure_messages import step_of
 from fova.policy import from_actor
 from fova.run.checkpoint import discard_after, load_checkpoint, save_checkpoint
 from fova.run.config import read_toml
@@ -128,9 +131,11 @@ class Client:
         self.checkpoints = Path(config.state) / plan.run_id
         self.journal = Journal(Path(config.state) / "journal.jsonl")
         self.budget = Budget(Path(config.state))
+        self.secure = SecureClient(plan, config.name, self.checkpoints)
         self.floor = Floor.parse(config.insist_privacy) if config.insist_privacy is not None else None
         if self.floor is not None:
             self.floor.check(plan.privacy)
+        self._prepared: tuple[Any, Data] | None = None
 
     @cached_property
     def federation(self) -> Federation:
@@ -169,7 +174,7 @@ class Client:
         self._notice_changed_data()
         question = question_digest(self.plan.run_id, number, named_arrays(broadcast))
         if self.plan.privacy is not None and (kept := kept_answer(self.checkpoints, question)) is not None:
-            return self._the_same_again(number, kept)
+            return self._the_same_again(content, number, broadcast, kept)
         if self.floor is not None and self.plan.privacy is not None:
             self.budget.insist_on_room(self.floor, self.plan.privacy)
         learner = self._learner(counted, fresh)
@@ -207,6 +212,11 @@ class Client:
         self.journal.note(
             f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
         )
+        return self._reply(content, number, broadcast, sent)
+
+    def _reply(self, content: RecordDict, number: int, broadcast: Any, sent: Submission) -> RecordDict:
+        if self.plan.secure:
+            return self.secure.masked(content, sent, broadcast)
         return messages.round_answer(self.plan, number, self.config.name, sent)
 
     def _spend(self, privacy: Privacy, question: str, sent: Submission) -> None:
@@ -216,17 +226,16 @@ class Client:
         spent = self.budget.epsilon(privacy.delta)
         self.journal.note(f"privacy: epsilon {spent:.2f} spent in all runs so far, at delta {privacy.delta:g}")
 
-    def _the_same_again(self, number: int, kept: dict[str, Any]) -> RecordDict:
+    def _the_same_again(self, content: RecordDict, number: int, broadcast: Any, kept: dict[str, Any]) -> RecordDict:
         """The answer that was given before. A second one, with other noise, would tell more about the data."""
         self.journal.note(f"round {number + 1} was asked again: the same answer is sent, which spends no privacy")
         parameters = from_named_arrays(kept, self.plan.submission_like().parameters)
         answer = Submission(parameters, jnp.zeros(()), {})
-        return messages.round_answer(self.plan, number, self.config.name, answer)
+        return self._reply(content, number, broadcast, answer)
 
     def _notice_changed_data(self) -> None:
         """Tell the owner if the data is not what it was in the round before. Training goes on with the new data."""
-        (data,) = self.federation.clients.values()
-        file, digest = self.checkpoints / "data-digest", data.digest()
+        file, digest = self.checkpoints / "data-digest", self._digest
         before = file.read_text() if file.exists() else digest
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         write_atomically(file, digest.encode())
@@ -236,6 +245,11 @@ class Client:
                 "server still counts it by the statistics of the old data. Restart the client to send new ones."
             )
 
+    @cached_property
+    def _digest(self) -> str:
+        (data,) = self.federation.clients.values()
+        return data.digest()
+
     def _learner(self, counted: int, fresh: Any) -> Any:
         """The state after the last accepted round. Later states are discarded: they never reached the server."""
         discard_after(self.checkpoints, counted)
@@ -243,15 +257,43 @@ class Client:
         state = load_checkpoint(self.checkpoints, State(0, (), stacked), self.plan.training_fingerprint())
         return fresh if state is None else jax.tree.map(lambda leaf: leaf[0], state.learners)
 
-    def _data(self, statistics: Statistics) -> Any:
-        factors = {self.config.name: self.plan.run.reward_scale / statistics.reward_unit}
-        (prepared,) = self.federation.prepared(statistics.normaliser, factors).values()
-        return self.plan.data_of(prepared)
+    def _data(self, statistics: Statistics) -> Data:
+        """The client's data as it is trained on. It stays in memory for as long as the statistics stay."""
+        frame = statistics.normaliser
+        key = (frame.mean.tobytes(), frame.std.tobytes(), statistics.reward_unit)
+        if self._prepared is None or self._prepared[0] != key:
+            factors = {self.config.name: self.plan.run.reward_scale / statistics.reward_unit}
+            (prepared,) = self.federation.prepared(frame, factors).values()
+            self._prepared = key, self.plan.data_of(prepared)
+        return self._prepared[1]
 
 
 def secret_key() -> Any:
     """A secret random key from the operating system. Without it the server cannot remove the client's noise."""
     return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)))
+
+
+# --- Between messages ---
+
+_kept: tuple[Any, Client] | None = None
+
+
+def client_of(config: ClientConfig, plan: Plan) -> Client:
+    """The client that answers. It is the one of the message before, with its data, unless anything has changed."""
+    global _kept
+    files = stamp(as_path(config.data))
+    key = (config, plan.to_json(), files, stamp(Path(config.columns)) if config.columns else ())
+    known = files or config.task  # a dataset that Minari finds by its name may change unnoticed
+    if _kept is None or _kept[0] != key or not known:
+        forget()  # before the next one takes as much memory
+        _kept = key, Client(config, plan)
+    return _kept[1]
+
+
+def forget() -> None:
+    """Keep nothing of the messages before."""
+    global _kept
+    _kept = None
 
 
 # --- Flower's side ----------------------------------------------------------------------------------------
@@ -261,6 +303,8 @@ app = ClientApp()
 
 @app.query()
 def answer_hello(message: Message, context: Context) -> Message:
+    if step_of(message.content):
+        return _answer(message, context, lambda client: client.secure.answer(message.content))
     return _answer(message, context, lambda client: client.hello())
 
 
@@ -287,8 +331,9 @@ def _answer(message: Message, context: Context, work: Any) -> Message:
         if columns is not None:
             content = tell_about_columns(config, run_id, columns)
         else:
-            content = work(Client(config, messages.read_plan(message.content)))
+            content = work(client_of(config, messages.read_plan(message.content)))
     except (FovaError, OSError) as error:
+        forget()
         Journal(Path(config.state) / "journal.jsonl").note(f"took no part: {error}")
         content = messages.refusal(run_id, config.name, tellable(error))
     return Message(content, reply_to=message)

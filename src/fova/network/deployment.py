@@ -14,9 +14,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -52,10 +53,9 @@ QUIET_FLOWER = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 SECONDS_TO_START = 60.0
-SECONDS_TO_STOP = 15.0
+SECONDS_TO_STOP, SECONDS_TO_STOP_WORKER = 15.0, 5.0
 SECONDS_BETWEEN_CHECKS = 10.0
 STARTS = 5  # of a SuperLink that dies
-SUPEREXEC, CHECKS_WITHOUT_SUPEREXEC = "superexec", 3
 # A SuperNode gives up after this time if the server does not answer. The reason is then printed.
 SECONDS_TO_CONNECT = 30
 # A client restarts its SuperNode after this time if it ended (server restarted, network down).
@@ -274,8 +274,9 @@ def participate(config: ClientConfig, server: str, folder: Path | None, progress
     reader = journal.Reader(state / "journal.jsonl")
     said = ""
     while True:
-        with _supernode(config, server, folder, state) as process:
-            _watch(process, state, reader, progress)
+        port, secret = _free_port(), _secret(state)
+        with _supernode(config, server, folder, state, port, secret) as process:
+            _watch(process, partial(_worker, state, port, secret), reader, progress)
         if folder is not None and "Unable to parse the private key" in _last_words(state):
             raise FovaError(f"{folder / 'client.key'} is not a key as `fova certificates make` makes it.")
         words = _why(_last_words(state), server)
@@ -285,26 +286,47 @@ def participate(config: ClientConfig, server: str, folder: Path | None, progress
         time.sleep(SECONDS_TO_RECONNECT)
 
 
-def _watch(process: subprocess.Popen[bytes], state: Path, reader: journal.Reader, progress: Progress) -> None:
-    """Show what the client's processes say until the SuperNode ends. One without its SuperExec does not train."""
-    mark, missing, checked = processes.mark_of(state), 0, time.monotonic()
-    while process.poll() is None:
-        for event in reader.new():
-            progress(event)
-        if time.monotonic() - checked > SECONDS_BETWEEN_CHECKS and processes.PROCESSES.exists():
-            checked = time.monotonic()
-            here = any(SUPEREXEC in line for line in processes.commands(mark))
-            missing = 0 if here else missing + 1
-            if missing == CHECKS_WITHOUT_SUPEREXEC:
-                progress.note(
-                    "The process that starts the training has ended. Starting the client's processes again."
-                )
-                return
-        time.sleep(0.5)
+def _watch(
+    process: subprocess.Popen[bytes],
+    start_worker: Callable[[], subprocess.Popen[bytes]],
+    reader: journal.Reader,
+    progress: Progress,
+) -> None:
+    """Show what the client's processes say until the SuperNode ends. A worker that ends is started again."""
+    worker, started = start_worker(), time.monotonic()
+    try:
+        while process.poll() is None:
+            for event in reader.new():
+                progress(event)
+            if worker.poll() is not None and time.monotonic() - started > SECONDS_TO_RECONNECT:
+                progress.note("The process that trains has ended. Another one goes on from the saved state.")
+                worker, started = start_worker(), time.monotonic()
+            time.sleep(0.5)
+    finally:
+        _stop(worker, signal.SIGTERM, SECONDS_TO_STOP_WORKER)
 
 
-def _supernode(config: ClientConfig, server: str, folder: Path | None, state: Path) -> Any:
-    command = ["--superlink", server, "--host", "127.0.0.1", "--port", str(_free_port())]
+def _secret(state: Path) -> Path:
+    """A new secret in a file of this user's. A SuperNode gives messages only to the worker that has it."""
+    file = state / ".flwr" / "worker-secret"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+        opened.write(secrets.token_bytes(32))
+    return file
+
+
+def _worker(state: Path, port: int, secret: Path) -> subprocess.Popen[bytes]:
+    """Start the process that answers the SuperNode's messages."""
+    command = [sys.executable, "-m", "fova.network.worker", "--insecure"]  # between two processes of this machine
+    command += ["--runtime-api-address", f"127.0.0.1:{port}", "--superexec-auth-secret-file", str(secret)]
+    with _log(state).open("ab") as log:
+        return _start(command, _environment(state), log)
+
+
+def _supernode(config: ClientConfig, server: str, folder: Path | None, state: Path, port: int, secret: Path) -> Any:
+    command = ["--superlink", server, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
     command += ["--max-wait-time", str(SECONDS_TO_CONNECT)]
     if folder is None:
         command += ["--insecure"]
@@ -354,23 +376,34 @@ def _flower(
     folder.mkdir(parents=True, exist_ok=True)
     mark = processes.mark_of(folder)
     processes.end(mark)  # what an earlier start left behind
-    settings = os.environ | QUIET_FLOWER | environment
-    settings |= {"FLWR_HOME": str((folder / ".flwr").resolve()), processes.MARK: mark}
-    settings[processes.PARENT] = str(os.getpid())
-    # Flower starts its helper programs by name. They are installed beside this Python.
-    settings["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), settings.get("PATH", "")))
     with _log(folder).open("ab") as log:
-        process = _start([sys.executable, "-m", f"fova.network.{part}", *arguments], settings, log)
+        command = [sys.executable, "-m", f"fova.network.{part}", *arguments]
+        process = _start(command, _environment(folder) | environment, log)
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(SECONDS_TO_STOP)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _stop(process, signal.SIGINT, SECONDS_TO_STOP)
         processes.end(mark)  # Flower's helpers have sessions of their own and may outlive it
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """The environment of the processes that work for a folder."""
+    settings = os.environ | QUIET_FLOWER
+    settings |= {"FLWR_HOME": str((folder / ".flwr").resolve()), processes.MARK: processes.mark_of(folder)}
+    settings[processes.PARENT] = str(os.getpid())
+    # Flower starts its helper programs by name. They are installed beside this Python.
+    settings["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), settings.get("PATH", "")))
+    return settings
+
+
+def _stop(process: subprocess.Popen[bytes], number: signal.Signals, seconds: float) -> None:
+    """Ask a process to end, and kill it if it does not in time."""
+    process.send_signal(number)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _start(command: list[str], environment: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:

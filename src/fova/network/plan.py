@@ -26,6 +26,7 @@ from fova.federation.compression import COMPRESSIONS
 from fova.federation.engine import insist_on_whole_steps
 from fova.federation.privacy import Privacy
 from fova.federation.wire import Envelope
+from fova.network.secure_rules import insist_on_sums
 from fova.run.config import Config, RunConfig
 from fova.settings import fill
 from fova.spaces import Space
@@ -46,6 +47,7 @@ class Plan:
     clients: int  # the least number of clients
     columns: Columns | None = None  # what the columns of the clients' tables mean, if they hold tables
     agreed: Agreement | None = None  # how the clients' tables are encoded
+    secure: bool = False  # the server sees sums of the clients' updates only
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -66,6 +68,8 @@ class Plan:
         object.__setattr__(self, "algorithm", algorithms.for_space(self.algorithm, self.space))
         if self.run.select == "judge":
             raise FovaError("select is 'judge', which is for simulations so far. Judge the finished run instead.")
+        if self.secure:
+            insist_on_sums(self.run, self.algorithm, self.clients)
         self.run.private(self.clients)  # refuses settings that give no privacy guarantee
         insist_on_whole_steps(self.run.local_steps, self.algorithm)
 
@@ -123,8 +127,8 @@ class Plan:
 
     @property
     def gathers_statistics(self) -> bool:
-        """Whether clients send sums over their data before the first round. With privacy they do not."""
-        return self.privacy is None
+        """Whether clients send sums over their data before the first round, for the server to see."""
+        return self.privacy is None and not self.secure
 
     @property
     def root_key(self) -> Any:

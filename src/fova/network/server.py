@@ -16,6 +16,7 @@ from fova.machine.interrupts import Interrupted, StopSignal
 from fova.network.asking import Asking, Pause
 from fova.network.engine import HELLO_SECONDS, SECONDS_BETWEEN_LOOKS, FlowerEngine
 from fova.network.journal import Journal
+from fova.network.secure_engine import SecureEngine
 from fova.network.server_config import make_plan, read_server
 from fova.network.surveying import Surveyor, agreement
 from fova.progress import Progress
@@ -46,7 +47,9 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     seconds = min(HELLO_SECONDS, network.deadline)
     agreed = agreement(run, config, lambda columns: surveyor.gather(columns, seconds, SECONDS_BETWEEN_LOOKS))
     plan = make_plan(config, network, run_id, agreed)
-    engine = FlowerEngine(grid, plan, network, progress, pause_unless_stopped, pause)
+    engine = (SecureEngine if plan.secure else FlowerEngine)(
+        grid, plan, network, progress, pause_unless_stopped, pause
+    )
     task = registry.get(config.task) if config.task else None
     # Every round is saved: its clients have moved on and cannot repeat it.
     config = replace(config, algorithm=plan.algorithm, run=replace(config.run, checkpoint_seconds=0.0))

@@ -31,6 +31,9 @@ class ServerConfig:
     """Seconds that clients have to answer in a round; whoever is later is left out of it."""
     eject_after: Annotated[int, Within(0, 1_000_000)] = 10
     """Messages of one client that have to be refused or rejected before it is out of the run; 0 never."""
+    secure_aggregation: bool = False
+    """The server learns the mean of the clients' updates and metrics in a round, and no single one: clients send
+    them under masks that cancel. Needs --aggregation uniform or size; see docs/privacy.md#secure-aggregation."""
     observation: Annotated[int | None, Within(1, MOST_COLUMNS)] = None
     """Numbers in an observation, where there is no task."""
     action: Annotated[int | None, Within(1, MOST_COLUMNS)] = None
@@ -81,6 +84,7 @@ def make_plan(config: Config, network: ServerConfig, run_id: str, agreed: Agreem
         network.min_clients,
         config.columns,
         agreed,
+        network.secure_aggregation,
     )
 
 

@@ -25,13 +25,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fova.errors import FovaError
 from fova.machine.files import insist_on_regular, is_scratch, remove_scratch, write_atomically
 from fova.machine.locks import exclusive
-from fova.run.config import Config
 from fova.settings import shown
+
+if TYPE_CHECKING:
+    from fova.run.config import Config
 
 STOPPED_EARLY = "stopped_early.json"
 VERDICT = "judge.json"
@@ -57,7 +59,7 @@ class RunDirectory:
                 "or choose another name with --name."
             )
 
-    def create(self, config: Config) -> None:
+    def create(self, config: "Config") -> None:
         """Make the directory of a new run."""
         self.insist_on_new()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -70,6 +72,10 @@ class RunDirectory:
         with exclusive(self.path / ".lock", busy):
             remove_scratch(self.path)
             yield
+
+    def break_lock(self) -> None:
+        """Forget the lock of a machine that died: a network file system may keep it for ever."""
+        (self.path / ".lock").unlink(missing_ok=True)
 
     @staticmethod
     def open(path: Path) -> "RunDirectory":

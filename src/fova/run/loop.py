@@ -242,6 +242,8 @@ class Loop:
 
     def _about_clients(self, report: RoundReport) -> dict[str, Any]:
         about: dict[str, Any] = {"clients": {name: dict(metrics) for name, metrics in report.clients.items()}}
+        if report.mean:
+            about["clients_mean"] = dict(report.mean)
         if report.traffic is not None:
             asked = len(report.clients) + len(report.rejected)
             about["bytes"] = {way: asked * size for way, size in report.traffic._asdict().items()}
