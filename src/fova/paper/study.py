@@ -36,6 +36,7 @@ PAPER_WIDTH = {
 
 RECOMMENDED = Variant("fova", "fova")
 EQUATIONS = Variant("fova (equations)", "fova", preset="equations")
+RELEASED = Variant("fova (released)", "fova", preset="released")
 BASELINES = (
     Variant("fedora", "fedora", preset="layer-norm"),
     Variant("fed-td3bc", "fed-td3bc", preset="layer-norm"),
@@ -113,7 +114,7 @@ CHANGES = (
     Variant("without the vote", "fova", settings={"vote": False}),
     Variant("without imitation", "fova", settings={"lam": 0.0}),
     EQUATIONS,
-    Variant("fova (released)", "fova", preset="released"),
+    RELEASED,
 )
 
 # Ways to weight clients whose data covers different parts of the task.
@@ -159,9 +160,9 @@ ENTRIES = (
     ),
     Entry(
         "same-weights",
-        "Every algorithm weights clients by the returns in their data",
+        "FOVA and its rivals, with and without the same client weights",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
-        (RECOMMENDED, *SAME_WEIGHTS),
+        (RECOMMENDED, *SAME_WEIGHTS, *BASELINES, Variant("fed-iql", "fed-iql"), RELEASED),
         FIVE_SEEDS,
     ),
     Entry(
