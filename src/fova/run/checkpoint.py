@@ -99,7 +99,10 @@ def load_checkpoint(directory: Path, like: State, belongs_to: str = "", rows: Ro
     try:
         about, tensors = _read(path)
         _insist_on_whole(path, about, tensors, belongs_to)
-        restored = _restored(_shared(like), tensors)
+        template = _shared(like)
+        if not any(name.startswith("['average']") for name in tensors):
+            template["average"] = ()  # the run took the last policy until now
+        restored = _restored(template, tensors)
         learners = _learners(like.learners, _held(directory, about, tensors, belongs_to), rows)
     except (OSError, ValueError, SafetensorError) as error:
         raise _unusable(path, found, str(error)) from error
