@@ -62,7 +62,10 @@ class ClientStatistics:
     def from_json(content: Mapping[str, Any]) -> "ClientStatistics":
         told = content["observations"]
         sums = None if told is None else Sums(told[0], np.array(told[1]), np.array(told[2]))
-        return ClientStatistics(**{**content, "observations": sums})
+        ends = content["reward_range"]
+        return ClientStatistics(
+            **{**content, "observations": sums, "reward_range": None if ends is None else tuple(ends)}
+        )
 
     @property
     def mean_reward(self) -> float:
