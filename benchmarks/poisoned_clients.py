@@ -38,6 +38,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
     "believes all": {"largest_share": 1.0},
     "median": {"aggregation": "median"},
     "krum": {"aggregation": "krum"},
+    "value": {"aggregation": "value"},  # claimed with every submission, so it is asked about that claim only
 }
 
 
@@ -94,9 +95,10 @@ class Attack:
 
 
 FLIPPED = partial(moved_by, -9.0)  # nine times is just below the length at which a submission is rejected
+HONEST, CLAIMS_WEIGHT = "nothing but the truth", "claims a log-weight of a million and a value of 1e9"
 ATTACKS = {
-    "nothing but the truth": Attack(liars=0),
-    "claims a log-weight of a million and a value of 1e9": Attack(weight=1e6),
+    HONEST: Attack(liars=0),
+    CLAIMS_WEIGHT: Attack(weight=1e6),
     "claims rewards a million times as high": Attack(statistics=best_of_all),
     "... and sends its update x -9": Attack(FLIPPED, 1e6, best_of_all),
     "lies about its part of the reward unit": Attack(statistics=another_unit),
@@ -109,6 +111,7 @@ ATTACKS = {
     "label noise, claims rewards a million times as high": Attack(
         weight=1e6, statistics=best_of_all, data=noisy_labels
     ),
+    "seven clients, nothing but the truth": Attack(liars=0, clients=7),
     "two of seven: update x -9, claim the highest rewards": Attack(FLIPPED, 1e6, best_of_all, liars=2, clients=7),
     "two of seven: label noise, claim the highest rewards": Attack(
         weight=1e6, statistics=best_of_all, data=noisy_labels, liars=2, clients=7
@@ -210,17 +213,28 @@ def one_run(column: str, name: str, seed: int) -> tuple[float | None, dict[str, 
     return play({"server": policy}, TASK, EPISODES)["server"].score, {"rounds_a_liar_was_rejected": rejected}
 
 
+def asked() -> list[tuple[str, str]]:
+    """Every column with its attacks; the default first, so that its part of the table can be had early."""
+    return [
+        (column, attack)
+        for column, attack in product(COLUMNS, ATTACKS)
+        if column != "value" or attack in (HONEST, CLAIMS_WEIGHT)
+    ]
+
+
 def main() -> None:
     setting = {"size": SIZE, "rounds": ROUNDS, "local_steps": LOCAL_STEPS, "hidden": HIDDEN}
     results = Results("poisoned_clients", setting)
-    # All lines of one seed before the next seed: a table can be had early.
-    for seed, column, attack in product(range(SEEDS), COLUMNS, ATTACKS):
+    for column, attack in asked():
         about = {"attack": attack, "aggregation": column}
-        results.measure(f"{attack} / {column}", about, seed, partial(one_run, column, attack))
-    rows = [
-        [attack, *(interval(results.lines[f"{attack} / {column}"]["scores"]) for column in COLUMNS)]
-        for attack in ATTACKS
-    ]
+        for seed in range(SEEDS):
+            results.measure(f"{attack} / {column}", about, seed, partial(one_run, column, attack))
+
+    def cell(attack: str, column: str) -> str:
+        line = results.lines.get(f"{attack} / {column}")
+        return interval(line["scores"]) if line else ""
+
+    rows = [[attack, *(cell(attack, column) for column in COLUMNS)] for attack in ATTACKS]
     write_table("poisoned clients", rows, ("the last client", *COLUMNS))
 
 

@@ -41,6 +41,7 @@ class RoundReport(NamedTuple):
     rejected: Mapping[str, str] = {}  # clients whose submission did not count, and why
     missing: tuple[str, ...] = ()  # clients that were asked and did not answer in time
     traffic: Traffic | None = None  # what travelled to and from one client; None if nothing is sent
+    mean: Mapping[str, float] = {}  # metrics averaged over the clients, where those of single clients are not known
 
 
 class Engine(Protocol):
@@ -88,6 +89,10 @@ class RoundSettings:
         for name in ("local_steps", "cohort"):
             if getattr(self, name) < 1:
                 raise FovaError(f"{name} is {getattr(self, name)}, but must be at least 1.")
+
+    def participants(self, clients: int) -> int:
+        """How many of so many clients take part in a round."""
+        return max(1, round(self.participation * clients))
 
     @property
     def sealed(self) -> Envelope:

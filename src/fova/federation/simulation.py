@@ -5,7 +5,8 @@ submit. The clients are dealt out among the devices, which on a CPU are its proc
 client's. The server's, on one device: `rounds.judge_submissions`. Larger federations go through both in cohorts, so
 memory on the devices is bounded by the cohort; what clients carry between rounds rests in host memory.
 
-What happens in a round, and its randomness, is in `rounds.py`; this file brings the clients to it.
+What happens in a round, and its randomness, is in `rounds.py`; this file brings the clients to it. If several
+processes hold the federation, each of them simulates its own share, and `shares.py` merges the means.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +25,11 @@ from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import rounds
 from fova.federation.engine import RoundReport, RoundSettings, State, insist_on_whole_steps
+from fova.federation.gathered import Gathered
 from fova.federation.placement import Buffer, DealtOut, Placed, place
 from fova.federation.privacy import publish
 from fova.federation.rounds import Traffic
+from fova.federation.shares import Share
 from fova.federation.wire import Envelope
 from fova.spaces import Space
 
@@ -41,14 +44,19 @@ class Simulation:
         space: Space,
         settings: RoundSettings,
         log_weights: Mapping[str, float] | None = None,
+        share: Share | None = None,
     ) -> None:
-        """`clients` hold prepared data; `log_weights` say how much each counts by its data's returns."""
+        """`clients` hold prepared data; `log_weights` say how much each counts by its data's returns.
+
+        `share` says which clients of a larger federation these are, if other processes hold the others.
+        """
         if not clients:
             raise FovaError("A federation needs at least one client.")
         insist_on_whole_steps(settings.local_steps, algorithm)
         self.algorithm, self.space, self.settings = algorithm, space, settings
-        self.names = list(clients)
-        self.participants = max(1, round(settings.participation * len(clients)))
+        self.names = list(clients)  # of this process; `_everybody` are those of the whole federation
+        self.share, self._everybody = share, self.names if share is None else share.names
+        self.participants = settings.participants(len(self._everybody))
         self.cohort = min(settings.cohort, self.participants)
         self.together, self.privacy = settings.together, settings.privacy
         self._insist_on_whole_rounds()
@@ -60,6 +68,13 @@ class Simulation:
 
     def _insist_on_whole_rounds(self) -> None:
         whole = self.settings.aggregation.whole_rounds or not self.algorithm.mergeable
+        if self.together and whole and self.share is not None:
+            what = "This aggregation" if self.settings.aggregation.whole_rounds else type(self.algorithm).__name__
+            raise FovaError(
+                f"{what} needs all clients of a round at once, but several processes hold them, and only a mean "
+                "and its weight travel between processes. Train in one process, or choose an algorithm and an "
+                "--aggregation whose result is a mean of the clients: uniform, size, value or returns."
+            )
         if self.together and whole and self.cohort < self.participants:
             raise FovaError(
                 f"This aggregation compares all {self.participants} clients of a round with one another, but a "
@@ -97,14 +112,17 @@ class Simulation:
     def round(self, state: State) -> tuple[State, RoundReport]:
         """One round. `state` is used up: continue with the returned one."""
         chosen = self._choose(state.round)
-        gathered = _Gathered()
-        for start in range(0, len(chosen), self.cohort):
-            members = chosen[start : start + self.cohort]
+        own = chosen if self.share is None else self.share.rows_of(chosen)
+        gathered = Gathered()
+        for start in range(0, len(own), self.cohort):
+            members = own[start : start + self.cohort]
             trained = self._train(state, members)
             if self.together:
                 self._judge(state, members, trained, gathered)
             else:
                 self._keep_apart(state, members, trained, gathered)
+        if self.share is not None:
+            gathered = self.share.merged(gathered, state.broadcast)
         if chosen:  # with privacy, chance may have drawn nobody
             self._insist_on_somebody(state.round, gathered)
         server = self._aggregate(state, gathered) if self.together else state.server
@@ -138,7 +156,7 @@ class Simulation:
         """Members, filled up with clients that count for nothing: one shape, one compilation."""
         return members + [members[0]] * (self._devices.slots - len(members))
 
-    def _judge(self, state: State, members: list[int], trained: "_Trained", gathered: "_Gathered") -> None:
+    def _judge(self, state: State, members: list[int], trained: "_Trained", gathered: Gathered) -> None:
         """The server's part for one cohort."""
         present = np.arange(self._devices.slots) < len(members)
         arrays = (state.broadcast, trained.sent, present, self._by_returns[self._filled(members)])
@@ -153,7 +171,7 @@ class Simulation:
         gathered.add(members, verdicts, judged.metrics, np.asarray(judged.log_weights))
         gathered.merge(judged.submissions, judged.log_total)
 
-    def _keep_apart(self, state: State, members: list[int], trained: "_Trained", gathered: "_Gathered") -> None:
+    def _keep_apart(self, state: State, members: list[int], trained: "_Trained", gathered: Gathered) -> None:
         """The same where every client trains alone: each has a server of its own."""
         filled = self._filled(members)
         arrays = jax.device_put((_rows(state.server, filled), trained.sent), self._devices.first)
@@ -163,7 +181,7 @@ class Simulation:
         _write_rows(state.server, [members[i] for i in good], servers, good)
         gathered.add(members, verdicts, metrics, None)
 
-    def _aggregate(self, state: State, gathered: "_Gathered") -> Any:
+    def _aggregate(self, state: State, gathered: Gathered) -> Any:
         noisy = self.privacy is not None and self.privacy.noise_at == "server"
         if gathered.submissions is None and not noisy:
             return state.server
@@ -182,15 +200,15 @@ class Simulation:
     def _choose(self, round_number: int) -> list[int]:
         if self.privacy and self.privacy.noise_at == "server":
             return self._draw(self.privacy.participation, round_number)
-        if self.participants == len(self.names):
-            return list(range(len(self.names)))
-        order = jax.random.permutation(rounds.participation_key(self._key, round_number), len(self.names))
+        if self.participants == len(self._everybody):
+            return list(range(len(self._everybody)))
+        order = jax.random.permutation(rounds.participation_key(self._key, round_number), len(self._everybody))
         return sorted(int(i) for i in order[: self.participants])
 
     def _draw(self, probability: float, round_number: int) -> list[int]:
         """Every client by chance and independently of the others, as the accountant of a private run assumes."""
         key = rounds.participation_key(self._key, round_number)
-        return [int(i) for i in np.flatnonzero(jax.random.bernoulli(key, probability, (len(self.names),)))]
+        return [int(i) for i in np.flatnonzero(jax.random.bernoulli(key, probability, (len(self._everybody),)))]
 
     def _keys(self, derive: Callable[..., PRNGKeyArray], number: int, members: Sequence[int]) -> PRNGKeyArray:
         return jax.vmap(partial(derive, self._key, number))(self._identities[list(members)])
@@ -204,7 +222,7 @@ class Simulation:
 
     # --- What is reported ---
 
-    def _report(self, server: Any, gathered: "_Gathered") -> RoundReport:
+    def _report(self, server: Any, gathered: Gathered) -> RoundReport:
         metrics = gathered.metrics()
         if self._traffic is None and self.together:
             sent = [name for name in metrics if name != "update_norm"]  # which the server measures
@@ -214,13 +232,13 @@ class Simulation:
         verdicts = zip(gathered.members, gathered.verdicts)
         rejected = {i: rounds.WHY_REJECTED[int(v)] for i, v in verdicts if v != rounds.ACCEPTED}
         clients = {
-            self.names[client]: {name: float(values[i]) for name, values in metrics.items()}
+            self._everybody[client]: {name: float(values[i]) for name, values in metrics.items()}
             for i, client in enumerate(gathered.members)
             if client not in rejected
         }
-        return RoundReport(clients, {self.names[i]: why for i, why in rejected.items()}, (), self._traffic)
+        return RoundReport(clients, {self._everybody[i]: why for i, why in rejected.items()}, (), self._traffic)
 
-    def _insist_on_somebody(self, round_number: int, gathered: "_Gathered") -> None:
+    def _insist_on_somebody(self, round_number: int, gathered: Gathered) -> None:
         if rounds.ACCEPTED not in gathered.verdicts:
             raise FovaError(
                 f"Training diverged in round {round_number + 1}: no client has finite parameters left. Lower the "
@@ -243,45 +261,6 @@ def _keep_learners(
     good = np.flatnonzero(verdicts == rounds.ACCEPTED)
     _write_rows(state.learners, [members[i] for i in good], trained.learners, good)
     return good
-
-
-class _Gathered:
-    """What the cohorts of a round have brought so far."""
-
-    def __init__(self) -> None:
-        self.members: list[int] = []
-        self.verdicts: list[int] = []
-        self.log_weights = np.zeros(0, np.float32)
-        self.submissions: Submission | None = None
-        self.log_total: Any = -np.inf
-        self._metrics: list[dict[str, NDArray[np.floating[Any]]]] = []
-
-    def add(
-        self,
-        members: list[int],
-        verdicts: NDArray[np.integer[Any]],
-        metrics: Mapping[str, Any],
-        log_weights: NDArray[np.floating[Any]] | None,
-    ) -> None:
-        self.members += members
-        self.verdicts += verdicts.tolist()
-        # Copies: a view would keep the cohort's buffers alive on the device.
-        self._metrics.append({name: np.array(values)[: len(members)] for name, values in metrics.items()})
-        if log_weights is not None:
-            self.log_weights = np.concatenate([self.log_weights, log_weights[: len(members)]])
-
-    def merge(self, submissions: Submission, log_total: Any) -> None:
-        if self.submissions is None:
-            self.submissions, self.log_total = submissions, log_total
-        else:
-            self.submissions, self.log_total = rounds.merge_groups(
-                self.submissions, self.log_total, submissions, log_total
-            )
-
-    def metrics(self) -> dict[str, NDArray[np.floating[Any]]]:
-        """Each metric of all members, in their order."""
-        names = (self._metrics or [{}])[0]
-        return {name: np.concatenate([part[name] for part in self._metrics]) for name in names}
 
 
 def _rows(stacked: Any, rows: Sequence[int]) -> Any:

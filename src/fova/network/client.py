@@ -32,7 +32,7 @@ from fova.federation import rounds
 from fova.federation.clients import ClientSpec, Federation
 from fova.federation.engine import State
 from fova.federation.privacy import Privacy
-from fova.federation.statistics import Statistics, client_statistics
+from fova.federation.statistics import ClientStatistics, Statistics, client_statistics
 from fova.federation.wire import from_named_arrays, named_arrays
 from fova.machine import runtime
 from fova.machine.files import write_atomically
@@ -41,6 +41,8 @@ from fova.network.budget import Budget, Floor, keep_answer, kept_answer, questio
 from fova.network.intake import Refused, insist_on_name
 from fova.network.journal import Journal
 from fova.network.plan import Plan, client_work
+from fova.network.secure_client import SecureClient
+from fova.network.secure_messages import step_of
 from fova.policy import from_actor
 from fova.run.checkpoint import discard_after, load_checkpoint, save_checkpoint
 from fova.run.config import read_toml
@@ -129,6 +131,7 @@ class Client:
         self.checkpoints = Path(config.state) / plan.run_id
         self.journal = Journal(Path(config.state) / "journal.jsonl")
         self.budget = Budget(Path(config.state))
+        self.secure = SecureClient(plan, config.name, self.checkpoints)
         self.floor = Floor.parse(config.insist_privacy) if config.insist_privacy is not None else None
         if self.floor is not None:
             self.floor.check(plan.privacy)
@@ -157,12 +160,15 @@ class Client:
 
     def hello(self) -> RecordDict:
         """Load and check the data. Return the client's name and, if the plan asks for them, its statistics."""
+        return messages.hello_answer(self.plan, self.config.name, self._told())
+
+    def _told(self) -> ClientStatistics | None:
+        """What the client tells about its data before the first round; None if the plan does not ask."""
         (data,) = self.federation.clients.values()
-        told = None
-        if self.plan.gathers_statistics:
-            told = client_statistics(data, self.plan.run.reward_scale, self.plan.run.normalise)
         self.journal.note(f"joined a federation with {len(data):,} transitions, {self.plan.algorithm_name}")
-        return messages.hello_answer(self.plan, self.config.name, told)
+        if not self.plan.gathers_statistics:
+            return None
+        return client_statistics(data, self.plan.run.reward_scale, self.plan.run.normalise)
 
     def round(self, content: RecordDict) -> RecordDict:
         """Train one round from the last accepted state, save the new state and return the reply."""
@@ -171,7 +177,7 @@ class Client:
         self._notice_changed_data()
         question = question_digest(self.plan.run_id, number, named_arrays(broadcast))
         if self.plan.privacy is not None and (kept := kept_answer(self.checkpoints, question)) is not None:
-            return self._the_same_again(number, kept)
+            return self._the_same_again(content, number, broadcast, kept)
         if self.floor is not None and self.plan.privacy is not None:
             self.budget.insist_on_room(self.floor, self.plan.privacy)
         learner = self._learner(counted, fresh)
@@ -196,20 +202,32 @@ class Client:
         save_checkpoint(self.checkpoints, State(number + 1, (), stacked), self.plan.training_fingerprint())
         if self.plan.privacy is not None:
             self._spend(self.plan.privacy, question, sent)
-        own = self.plan.algorithm.local_policy(learner)
+        self._keep_policy(learner, statistics, number + 1)
+        self.journal.note(
+            f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
+        )
+        return self._reply(content, number, broadcast, sent)
+
+    def _reply(self, content: RecordDict, number: int, broadcast: Any, sent: Submission) -> RecordDict:
+        if self.plan.secure:
+            return self.secure.masked(content, sent, broadcast)
+        return messages.round_answer(self.plan, number, self.config.name, sent)
+
+    def figures(self, content: RecordDict) -> RecordDict:
+        """What the client's data says about a policy; see `JudgingClient`."""
+        raise Refused("The server asks for figures, but its plan judges no policy.")
+
+    def _keep_policy(self, learner: Any, statistics: Statistics, rounds: int) -> None:
+        """Save the client's own policy. It never leaves the client."""
         policy = from_actor(
-            own,
+            self.plan.algorithm.local_policy(learner),
             statistics.normaliser,
             self.plan.space,
             client=self.config.name,
             algorithm=self.plan.algorithm_name,
-            rounds=number + 1,
+            rounds=rounds,
         )
         policy.save(self.checkpoints / "policy.safetensors")
-        self.journal.note(
-            f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
-        )
-        return messages.round_answer(self.plan, number, self.config.name, sent)
 
     def _spend(self, privacy: Privacy, question: str, sent: Submission) -> None:
         """Enter a private answer into the client's own account and keep it, before it leaves."""
@@ -218,12 +236,12 @@ class Client:
         spent = self.budget.epsilon(privacy.delta)
         self.journal.note(f"privacy: epsilon {spent:.2f} spent in all runs so far, at delta {privacy.delta:g}")
 
-    def _the_same_again(self, number: int, kept: dict[str, Any]) -> RecordDict:
+    def _the_same_again(self, content: RecordDict, number: int, broadcast: Any, kept: dict[str, Any]) -> RecordDict:
         """The answer that was given before. A second one, with other noise, would tell more about the data."""
         self.journal.note(f"round {number + 1} was asked again: the same answer is sent, which spends no privacy")
         parameters = from_named_arrays(kept, self.plan.submission_like().parameters)
         answer = Submission(parameters, jnp.zeros(()), {})
-        return messages.round_answer(self.plan, number, self.config.name, answer)
+        return self._reply(content, number, broadcast, answer)
 
     def _notice_changed_data(self) -> None:
         """Tell the owner if the data is not what it was in the round before. Training goes on with the new data."""
@@ -278,8 +296,16 @@ def client_of(config: ClientConfig, plan: Plan) -> Client:
     known = files or config.task  # a dataset that Minari finds by its name may change unnoticed
     if _kept is None or _kept[0] != key or not known:
         forget()  # before the next one takes as much memory
-        _kept = key, Client(config, plan)
+        _kept = key, _kind(plan)(config, plan)
     return _kept[1]
+
+
+def _kind(plan: Plan) -> type[Client]:
+    if plan.judge is None:
+        return Client
+    from fova.network.judging_client import JudgingClient  # here, because it is derived from Client
+
+    return JudgingClient
 
 
 def forget() -> None:
@@ -295,6 +321,8 @@ app = ClientApp()
 
 @app.query()
 def answer_hello(message: Message, context: Context) -> Message:
+    if step_of(message.content):
+        return _answer(message, context, lambda client: client.secure.answer(message.content))
     return _answer(message, context, lambda client: client.hello())
 
 
@@ -309,6 +337,11 @@ def tell_about_columns(config: ClientConfig, run_id: str, asked: Columns) -> Rec
 @app.train()
 def answer_round(message: Message, context: Context) -> Message:
     return _answer(message, context, lambda client: client.round(message.content))
+
+
+@app.evaluate()
+def answer_figures(message: Message, context: Context) -> Message:
+    return _answer(message, context, lambda client: client.figures(message.content))
 
 
 def _answer(message: Message, context: Context, work: Any) -> Message:

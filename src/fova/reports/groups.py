@@ -50,13 +50,17 @@ class Group:
         """The server's mean return at the end of every finished run that was played."""
         return [record.final.server.mean_return for record in self.records if record.final is not None]
 
-    def client_means(self, values: Callable[[Record], Mapping[str, float]]) -> dict[str, float]:
-        """By client, the mean over seeds of some values of the records."""
+    def client_values(self, values: Callable[[Record], Mapping[str, float]]) -> dict[str, list[float]]:
+        """By client, some value of every record that has it."""
         found: dict[str, list[float]] = {}
         for record in self.records:
             for client, value in values(record).items():
                 found.setdefault(client, []).append(value)
-        return {client: float(np.mean(each)) for client, each in found.items()}
+        return found
+
+    def client_means(self, values: Callable[[Record], Mapping[str, float]]) -> dict[str, float]:
+        """By client, the mean over seeds of some values of the records."""
+        return {client: float(np.mean(each)) for client, each in self.client_values(values).items()}
 
 
 def read_groups(paths: Sequence[Path]) -> list[Group]:

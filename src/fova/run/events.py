@@ -53,6 +53,8 @@ class Scalars:
         """Sub-run, tag and value of everything in an entry."""
         for name, value in _known(entry.get("server", {})).items():
             yield SERVER, f"{EVALUATION}/{name}", value
+        for name, value in _known(entry.get("clients_mean", {})).items():
+            yield MEAN, f"{TRAINING}/{name}", value
         for group, kind in (("clients", TRAINING), ("client_play", EVALUATION)):
             clients = {client: _known(metrics) for client, metrics in entry.get(group, {}).items()}
             for client, metrics in clients.items():
