@@ -45,6 +45,8 @@ class TrainOptions:
     """Directory of the run under runs/ (default: algorithm, task and a number)."""
     resume: Path | None = None
     """Continue the interrupted run in this directory. Its settings are taken from the directory."""
+    dry_run: bool = False
+    """Print rows, parameters, memory and an estimate of the time, and train nothing."""
     quiet: bool = False
     """Print nothing but errors."""
     plain: bool = False
@@ -54,9 +56,25 @@ class TrainOptions:
 def command(arguments: list[str]) -> None:
     config, options = parse_train(arguments)
     terminal = Terminal()
+    if options.dry_run and not options.resume:
+        _show_plan(config, options, terminal)
+        return
     result = _resumed(options, arguments, terminal) if options.resume else _started(config, options, terminal)
     if result is not None and not options.quiet:
         _show_result(result, terminal)
+
+
+def _show_plan(config: "Config", options: TrainOptions, terminal: Terminal) -> None:
+    """Say what the run would take, after the checks that come before training."""
+    from fova.commands.dry_run import describe
+    from fova.run.directory import RunDirectory, named
+    from fova.run.training import insist_on_training, new_directory
+
+    insist_on_training(config)
+    directory = new_directory(config) if options.name is None else named(options.name)
+    RunDirectory(directory).insist_on_new()
+    for line in describe(config, directory):
+        terminal.write_line(line)
 
 
 def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:

@@ -96,10 +96,7 @@ def start(
 ) -> Result:
     """Train a new run. Its directory is made when everything else stands, so a mistake leaves no litter."""
     insist_on_training(config)
-    if directory is None:
-        stem = f"{Path(config.algorithm_name).stem}-{config.task or 'data'}"
-        directory = free_name(stem, Path("runs"))
-    run = RunDirectory(directory)
+    run = RunDirectory(directory or new_directory(config))
     run.insist_on_new()
     insist_on_packages(config.run.track)
     try:
@@ -131,6 +128,11 @@ def resume(
         return _go(loop)
     finally:
         progress.finish()
+
+
+def new_directory(config: Config) -> Path:
+    """The directory of a run that was given no name: algorithm, task and the next free number."""
+    return free_name(f"{Path(config.algorithm_name).stem}-{config.task or 'data'}", Path("runs"))
 
 
 def insist_on_training(config: Config) -> None:
