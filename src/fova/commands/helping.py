@@ -25,7 +25,7 @@ GROUPS = {
         "task clients size columns missing config mode aggregation largest-share average-rounds participation "
         "cohort normalise reward-scale reward-unit action-low action-high actions action-names data-sequence"
     ),
-    "run": "name resume rounds local-steps seed checkpoint-seconds track quiet plain dry-run",
+    "run": "name resume rounds local-steps seed dry-run processes coordinator checkpoint-seconds track quiet plain",
     "evaluation": (
         "hold-out select evaluate-every episodes evaluate-clients evaluate-in-background final-episodes "
         "final-clients"

@@ -27,7 +27,7 @@ def parse_run(arguments: list[str], options: type, prog: str, tables: Tables | N
     `tables` are additional groups of flags.
     """
     arguments = [re.sub(r"^--lambda(?==|$)", "--lam", a) for a in arguments]  # `lambda` cannot name a Python field
-    early = _early(arguments, ("config", "algorithm", "preset"))
+    early = early_options(arguments, ("config", "algorithm", "preset"))
     if asks_for_help(arguments) and "config" not in early and not early.get("algorithm", "").endswith(".py"):
         _help(arguments, early, options, prog, tables or {})
     from fova import algorithms
@@ -84,7 +84,7 @@ def _command(options: type, groups: dict[str, Any]) -> type:
     return command
 
 
-def _early(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:
+def early_options(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:
     """The options that decide which other options exist. They are read first."""
     found = {}
     for position, argument in enumerate(arguments):

@@ -9,7 +9,7 @@ episode if the source has enough data.
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -39,6 +39,7 @@ from fova.tasks.registry import Task
 DEFAULT_SIZE = 5000
 MOST_ROWS = 1_000_000_000
 LONGEST_NAME = 300  # characters; the name of a file has 255 at most
+TURN = ", turn "  # between a client's name and the number of its data in a sequence
 MADE = "made"  # the format of data that fova made itself
 
 
@@ -142,17 +143,22 @@ class Federation:
         reader: TableReader | None = None,
         actions: ActionKind = "auto",
         action_names: Sequence[str] = (),
+        only: Collection[str] | None = None,
     ) -> "Federation":
         """Make or load the data of every client that the user described.
 
         `tell` receives progress messages. `note` receives remarks about the data for the user. `reader` reads
         tables, if the clients hold some. `actions` and `action_names` say what kind of actions the data holds.
+        `only` names the clients whose data is kept: each has the rows that it has in the whole federation.
         """
         if not specs:
             raise FovaError("No clients were given. Name them, for instance: --clients expert expert random random")
         specs = complete(specs)
         parts = [part for spec in specs for part in _parts(spec)]
-        names = sources_of(specs)
+        if only is not None and reader is None:  # tables are all read: the recipe comes from all of them
+            needed = {part.data for part in parts if part.name in only}
+            parts = [part for part in parts if part.data in needed]
+        names = list(dict.fromkeys(part.data for part in parts))
         insist_on_sources(names, task)
         recipe = None
         if reader is not None:
@@ -193,6 +199,8 @@ class Federation:
                     f"which has {len(data)}. Ask for a smaller size."
                 )
             placed.append(replace(spec, size=size, offset=offset))
+            if only is not None and spec.name not in only:
+                continue
             piece = data if size == len(data) else data[offset : offset + size]
             pieces.setdefault(str(spec.name), []).append(piece)
         clients = {name: join(held) if len(held) > 1 else held[0] for name, held in pieces.items()}
@@ -234,24 +242,36 @@ class Federation:
         reader: TableReader | None = None,
         actions: ActionKind = "auto",
         action_names: Sequence[str] = (),
+        only: Collection[str] | None = None,
     ) -> "Federation":
         """A federation whose clients all hold the first source of a sequence, then the next one, and so on.
 
-        The sequence replaces the sources in `specs`. If a source occurs again, its next rows are used.
+        The sequence replaces the sources in `specs`. If a source occurs again, its next rows are used. `only` is
+        that of `build`.
         """
         named = complete(specs)
         every = [
-            replace(spec, data=source, name=f"{spec.name}, turn {turn}")
+            replace(spec, data=source, name=f"{spec.name}{TURN}{turn}")
             for turn, source in enumerate(sequence)
             for spec in named
         ]
         built = Federation.build(
-            every, task, seed, bounds, tell, note, reader=reader, actions=actions, action_names=action_names
+            every,
+            task,
+            seed,
+            bounds,
+            tell,
+            note,
+            reader=reader,
+            actions=actions,
+            action_names=action_names,
+            only=None if only is None else {str(spec.name) for spec in every if _client_of(spec) in only},
         )
+        named = [spec for spec in named if only is None or spec.name in only]
         turns = [
             replace(
                 built,
-                clients={str(spec.name): built.clients[f"{spec.name}, turn {turn}"] for spec in named},
+                clients={str(spec.name): built.clients[f"{spec.name}{TURN}{turn}"] for spec in named},
                 specs=tuple(replace(spec, data=source) for spec in named),
             )
             for turn, source in enumerate(sequence)
@@ -321,6 +341,11 @@ class Federation:
             )
 
         return {name: frame(data, factors[name]) for name, data in self.clients.items()}
+
+
+def _client_of(spec: ClientSpec) -> str:
+    """The name of the client whose data in a sequence this is."""
+    return str(spec.name).rpartition(TURN)[0]
 
 
 def _read_tables(
