@@ -52,6 +52,8 @@ class TrainOptions:
     four that you start yourself, 3/4 the last; auto asks Slurm or Open MPI. See docs/large-federations.md."""
     coordinator: str | None = None
     """With --processes I/N: host and free port of process 0, for instance node-1:5800."""
+    dry_run: bool = False
+    """Print rows, parameters, memory and an estimate of the time, and train nothing."""
     quiet: bool = False
     """Print nothing but errors."""
     plain: bool = False
@@ -62,6 +64,9 @@ def command(arguments: list[str]) -> None:
     _announce_processes(arguments)
     config, options = parse_train(arguments)
     terminal = Terminal()
+    if options.dry_run and not options.resume:
+        _show_plan(config, options, terminal)
+        return
     if options.resume and _is_finished(options, arguments, terminal):
         return
     if options.processes is not None:
@@ -110,6 +115,18 @@ def _train_together(config: "Config", options: TrainOptions, arguments: list[str
 def _show(result: "Result | None", options: TrainOptions, terminal: Terminal) -> None:
     if result is not None and not options.quiet:
         _show_result(result, terminal)
+
+
+def _show_plan(config: "Config", options: TrainOptions, terminal: Terminal) -> None:
+    """Say what the run would take, after the checks that come before training."""
+    from fova.commands.dry_run import describe
+    from fova.run.directory import named
+    from fova.run.training import insist_on_training, new_directory
+
+    insist_on_training(config)
+    directory = new_directory(config, None if options.name is None else named(options.name))
+    for line in describe(config, directory):
+        terminal.write_line(line)
 
 
 def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:

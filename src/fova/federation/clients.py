@@ -28,7 +28,7 @@ from fova.data.tables.arrow import insist_on_table
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions, check, join, refuse_unbounded
-from fova.errors import FovaError
+from fova.errors import FovaError, unknown
 from fova.federation.action_spaces import Bounds, agreed_actions, bounded, declared_bounds
 from fova.recipe import Recipe
 from fova.settings import Within, check_ranges, shown
@@ -159,6 +159,7 @@ class Federation:
             needed = {part.data for part in parts if part.name in only}
             parts = [part for part in parts if part.data in needed]
         names = list(dict.fromkeys(part.data for part in parts))
+        insist_on_sources(names, task)
         recipe = None
         if reader is not None:
             recipe, found = _read_tables(reader, names, tell)
@@ -365,6 +366,25 @@ def _note_all(found: Mapping[str, sources.Source], note: Callable[[str], None]) 
         note(f"{', '.join(names)}: {remark}")
 
 
+def sources_of(specs: Sequence[ClientSpec]) -> list[str]:
+    """The files and qualities that the clients hold, each once."""
+    return list(dict.fromkeys(part.data for spec in complete(specs) for part in _parts(spec)))
+
+
+def insist_on_sources(names: Sequence[str], task: Task | None) -> None:
+    """Refuse a quality that the task does not have, or a file that is not there, before any data is made."""
+    for name in names:
+        if is_file(name):
+            if os.path.isabs(name) and not os.path.exists(name):
+                raise FovaError(
+                    f"There is no file or folder {name!r}. Check the spelling and the current directory."
+                )
+        elif task is None:
+            raise FovaError(f"{name!r} is not a file, and without --task there is nothing to make data from.")
+        elif name not in task.qualities:
+            raise unknown(f"data of {task.name}", name, task.qualities, "A file is given by its path.")
+
+
 def _load(
     name: str, specs: Sequence[ClientSpec], task: Task | None, seed: int, tell: Callable[[str], None]
 ) -> sources.Source:
@@ -377,13 +397,22 @@ def _load(
 
 
 def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:
-    """The descriptions of all clients, each with a unique name: expert-1, expert-2, random-1, ..."""
-    seen: Counter[str] = Counter()
-    named = []
-    for spec in chain.from_iterable(map(_each, specs)):
-        stem = Path(spec.data).stem if is_file(spec.data) else spec.data
+    """The descriptions of all clients, each with a unique name: expert-1, expert-2, random-1, ...
+
+    A file that has a number already keeps its name: ward-3.npz is ward-3.
+    """
+    every = list(chain.from_iterable(map(_each, specs)))
+    stems = [Path(spec.data).stem if is_file(spec.data) else spec.data for spec in every]
+    times, seen = Counter(stems), Counter[str]()
+    numbered = []
+    for stem in stems:
         seen[stem] += 1
-        named.append(spec if spec.name else replace(spec, name=f"{stem}-{seen[stem]}"))
+        numbered.append(f"{stem}-{seen[stem]}")
+    taken = {*numbered, *(spec.name for spec in every)}
+    named = []
+    for spec, stem, name in zip(every, stems, numbered):
+        keeps = is_file(spec.data) and stem[-1:].isdigit() and times[stem] == 1 and stem not in taken
+        named.append(spec if spec.name else replace(spec, name=stem if keeps else name))
     twice = [name for name, count in Counter(spec.name for spec in named).items() if count > 1]
     if twice:
         raise FovaError(f"Two clients are called {twice[0]!r}. Give each a name of its own.")
