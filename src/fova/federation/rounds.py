@@ -30,7 +30,7 @@ from fova.spaces import Space
 # --- Keys -------------------------------------------------------------------------------------------------
 
 # Each use of randomness has a separate stream.
-_INIT, _PARTICIPATION, _CLIENTS, _ENVELOPES, _PUBLICATION = range(5)
+_INIT, _PARTICIPATION, _CLIENTS, _ENVELOPES, _PUBLICATION, _GROUPS = range(6)
 
 
 def init_key(root: PRNGKeyArray) -> PRNGKeyArray:
@@ -56,6 +56,11 @@ def envelope_key(root: PRNGKeyArray, round_number: int, client: Any) -> PRNGKeyA
 def publication_key(root: PRNGKeyArray, round_number: int) -> PRNGKeyArray:
     """The key for the noise of a simulated server. A real server uses a secret key instead."""
     return jax.random.fold_in(jax.random.fold_in(root, _PUBLICATION), round_number)
+
+
+def groups_key(root: PRNGKeyArray, round_number: int) -> PRNGKeyArray:
+    """The key for dealing a large round's submissions out to groups that are judged one after another."""
+    return jax.random.fold_in(jax.random.fold_in(root, _GROUPS), round_number)
 
 
 def identity(name: str) -> int:

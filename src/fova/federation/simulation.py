@@ -24,6 +24,7 @@ from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import rounds
 from fova.federation.engine import RoundReport, RoundSettings, State, insist_on_whole_steps
+from fova.federation.gathered import Gathered
 from fova.federation.placement import Buffer, DealtOut, Placed, place
 from fova.federation.privacy import publish
 from fova.federation.rounds import Traffic
@@ -97,7 +98,7 @@ class Simulation:
     def round(self, state: State) -> tuple[State, RoundReport]:
         """One round. `state` is used up: continue with the returned one."""
         chosen = self._choose(state.round)
-        gathered = _Gathered()
+        gathered = Gathered()
         for start in range(0, len(chosen), self.cohort):
             members = chosen[start : start + self.cohort]
             trained = self._train(state, members)
@@ -138,7 +139,7 @@ class Simulation:
         """Members, filled up with clients that count for nothing: one shape, one compilation."""
         return members + [members[0]] * (self._devices.slots - len(members))
 
-    def _judge(self, state: State, members: list[int], trained: "_Trained", gathered: "_Gathered") -> None:
+    def _judge(self, state: State, members: list[int], trained: "_Trained", gathered: Gathered) -> None:
         """The server's part for one cohort."""
         present = np.arange(self._devices.slots) < len(members)
         arrays = (state.broadcast, trained.sent, present, self._by_returns[self._filled(members)])
@@ -153,7 +154,7 @@ class Simulation:
         gathered.add(members, verdicts, judged.metrics, np.asarray(judged.log_weights))
         gathered.merge(judged.submissions, judged.log_total)
 
-    def _keep_apart(self, state: State, members: list[int], trained: "_Trained", gathered: "_Gathered") -> None:
+    def _keep_apart(self, state: State, members: list[int], trained: "_Trained", gathered: Gathered) -> None:
         """The same where every client trains alone: each has a server of its own."""
         filled = self._filled(members)
         arrays = jax.device_put((_rows(state.server, filled), trained.sent), self._devices.first)
@@ -163,7 +164,7 @@ class Simulation:
         _write_rows(state.server, [members[i] for i in good], servers, good)
         gathered.add(members, verdicts, metrics, None)
 
-    def _aggregate(self, state: State, gathered: "_Gathered") -> Any:
+    def _aggregate(self, state: State, gathered: Gathered) -> Any:
         noisy = self.privacy is not None and self.privacy.noise_at == "server"
         if gathered.submissions is None and not noisy:
             return state.server
@@ -204,7 +205,7 @@ class Simulation:
 
     # --- What is reported ---
 
-    def _report(self, server: Any, gathered: "_Gathered") -> RoundReport:
+    def _report(self, server: Any, gathered: Gathered) -> RoundReport:
         metrics = gathered.metrics()
         if self._traffic is None and self.together:
             sent = [name for name in metrics if name != "update_norm"]  # which the server measures
@@ -220,7 +221,7 @@ class Simulation:
         }
         return RoundReport(clients, {self.names[i]: why for i, why in rejected.items()}, (), self._traffic)
 
-    def _insist_on_somebody(self, round_number: int, gathered: "_Gathered") -> None:
+    def _insist_on_somebody(self, round_number: int, gathered: Gathered) -> None:
         if rounds.ACCEPTED not in gathered.verdicts:
             raise FovaError(
                 f"Training diverged in round {round_number + 1}: no client has finite parameters left. Lower the "
@@ -243,45 +244,6 @@ def _keep_learners(
     good = np.flatnonzero(verdicts == rounds.ACCEPTED)
     _write_rows(state.learners, [members[i] for i in good], trained.learners, good)
     return good
-
-
-class _Gathered:
-    """What the cohorts of a round have brought so far."""
-
-    def __init__(self) -> None:
-        self.members: list[int] = []
-        self.verdicts: list[int] = []
-        self.log_weights = np.zeros(0, np.float32)
-        self.submissions: Submission | None = None
-        self.log_total: Any = -np.inf
-        self._metrics: list[dict[str, NDArray[np.floating[Any]]]] = []
-
-    def add(
-        self,
-        members: list[int],
-        verdicts: NDArray[np.integer[Any]],
-        metrics: Mapping[str, Any],
-        log_weights: NDArray[np.floating[Any]] | None,
-    ) -> None:
-        self.members += members
-        self.verdicts += verdicts.tolist()
-        # Copies: a view would keep the cohort's buffers alive on the device.
-        self._metrics.append({name: np.array(values)[: len(members)] for name, values in metrics.items()})
-        if log_weights is not None:
-            self.log_weights = np.concatenate([self.log_weights, log_weights[: len(members)]])
-
-    def merge(self, submissions: Submission, log_total: Any) -> None:
-        if self.submissions is None:
-            self.submissions, self.log_total = submissions, log_total
-        else:
-            self.submissions, self.log_total = rounds.merge_groups(
-                self.submissions, self.log_total, submissions, log_total
-            )
-
-    def metrics(self) -> dict[str, NDArray[np.floating[Any]]]:
-        """Each metric of all members, in their order."""
-        names = (self._metrics or [{}])[0]
-        return {name: np.concatenate([part[name] for part in self._metrics]) for name in names}
 
 
 def _rows(stacked: Any, rows: Sequence[int]) -> Any:

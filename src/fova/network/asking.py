@@ -20,6 +20,7 @@ T = TypeVar("T")
 # How often the server looks for answers, and how long it waits before it asks its own SuperLink again.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0
 SECONDS_TO_RETRY = 5.0
+MOST_PUSHED = 64  # messages in one request
 
 
 class Asking:
@@ -43,7 +44,9 @@ class Asking:
             return
         # Undelivered questions expire: a node that comes back does not train a round that is long over.
         asked = [Message(content, node, kind, ttl=seconds) for node, content in questions.items()]
-        numbers = self.patiently(partial(self.grid.push_messages, asked))
+        numbers: list[str] = []
+        for start in range(0, len(asked), MOST_PUSHED):
+            numbers += self.patiently(partial(self.grid.push_messages, asked[start : start + MOST_PUSHED]))
         waiting = {number: node for number, node in zip(numbers, questions) if number is not None}
         began, waited, pace = time.monotonic(), 0.0, Pace(SHORTEST_PAUSE, LONGEST_PAUSE)
         while waiting:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
@@ -22,6 +22,7 @@ from fova.data.normalise import Normaliser
 from fova.errors import FovaError
 from fova.federation import aggregation, rounds
 from fova.federation.engine import RoundReport, State
+from fova.federation.gathered import Gathered
 from fova.federation.statistics import (
     ClientStatistics,
     Statistics,
@@ -33,6 +34,7 @@ from fova.federation.wire import payload_bytes
 from fova.machine import runtime
 from fova.network import intake, messages
 from fova.network.asking import Asking, Pause, Reply
+from fova.network.basket import Basket
 from fova.network.intake import Refused, one_line
 from fova.network.members import Door, Record, Refusal
 from fova.network.messages import SaidNo
@@ -49,6 +51,8 @@ SECONDS_BETWEEN_LOOKS = 3.0
 HELLO_SECONDS = 300.0
 # So many times in a row enough clients may answer without enough good answers, then the run ends.
 ATTEMPTS = 3
+# Clients of a large round are compared with at least about half as many others.
+SMALLEST_GROUP = 16
 LONGEST_REASON = 400  # characters of a reason in the log
 
 
@@ -56,7 +60,7 @@ LONGEST_REASON = 400  # characters of a reason in the log
 class Answers:
     """What came back in one round."""
 
-    sent: dict[str, Any] = field(default_factory=dict)  # client -> submission as it travelled
+    sent: Basket = field(default_factory=Basket)  # submissions as they travelled
     rejected: dict[str, str] = field(default_factory=dict)  # client -> why
     missing: list[str] = field(default_factory=list)
 
@@ -72,13 +76,18 @@ class FlowerEngine:
         progress: Progress,
         pause: Pause = time.sleep,
         sleep: Pause = time.sleep,
+        folder: Path | None = None,
     ) -> None:
-        """`pause` is called while the server waits for clients, `sleep` while it waits for answers in a round."""
+        """`pause` is called while the server waits for clients, `sleep` while it waits for answers in a round.
+
+        The answers of a large round wait in `folder`; without one, in memory.
+        """
         runtime.prepare()
         self.grid, self.plan, self.network, self.progress, self.pause = grid, plan, network, progress, pause
-        self.asking = Asking(grid, progress, pause, sleep)
+        self.asking, self.folder = Asking(grid, progress, pause, sleep), folder
         self.space, self.recipe = plan.space, plan.agreed.recipe if plan.agreed else None
         self.aggregation = aggregation.for_algorithm(plan.run.aggregation, plan.algorithm, plan.run.largest_share)
+        self.group = max(plan.run.cohort, SMALLEST_GROUP)
         self.like = plan.submission_like()
         intake.limit_messages(payload_bytes(self.like), len(jax.tree.leaves(self.like)))
         self.members: dict[int, str] = {}  # node -> client
@@ -211,19 +220,15 @@ class FlowerEngine:
         """Ask this round's clients, and sort what comes back before the deadline."""
         present = self.record.playing(self._wait_for_clients(), state.round, self.network.min_clients)
         clients = self._choose(state.round, present)
-        questions = {
-            node: messages.round_question(
-                self.plan, state.round, counted(state).get(name, 0), state.broadcast, self.statistics
-            )
-            for name, node in clients.items()
-        }
-        answers = Answers()
+        question = messages.round_questions(self.plan, state.round, state.broadcast, self.statistics)
+        questions = {node: question(counted(state).get(name, 0)) for name, node in clients.items()}
+        answers = Answers(self._basket(len(clients)))
         names = {node: name for name, node in clients.items()}
         for node, reply in self.asking.ask(messages.ROUND, questions, self.network.deadline):
             name = names.pop(node)
             answer = self._read(reply, partial(self._submission, name, state.round))
             if not isinstance(answer, Refusal):
-                answers.sent[name] = answer
+                answers.sent.put(name, answer)
                 continue
             answers.rejected[name] = answer.why
             if answer.offence:
@@ -265,34 +270,78 @@ class FlowerEngine:
         names = sorted(clients)
         return {names[int(i)]: clients[names[int(i)]] for i in order[:wanted]}
 
+    def _basket(self, clients: int) -> Basket:
+        """Where the answers of so many clients wait: on disk, if they are judged in several groups."""
+        if clients <= self.group:
+            return Basket()
+        if not self._whole_rounds():
+            return Basket(self.folder)
+        megabytes = clients * payload_bytes(self.like) / 1e6
+        self.progress.status(f"all {clients} answers are compared with one another: {megabytes:,.0f} MB of memory")
+        return Basket()
+
+    def _whole_rounds(self) -> bool:
+        """Whether all submissions of a round are needed at once. Otherwise means of groups are merged."""
+        return self.aggregation.whole_rounds or not self.plan.algorithm.mergeable
+
+    def _groups(self, number: int, names: list[str]) -> list[list[str]]:
+        """The clients of a round in groups that are judged one after another: all in one, if they are few.
+
+        Groups are about equal and dealt out by chance, anew in every round. Clients that lie together are then a
+        minority of every group if they are one of the round.
+        """
+        if len(names) <= self.group or self._whole_rounds():
+            return [names]
+        order = jax.random.permutation(rounds.groups_key(self.plan.root_key, number), len(names))
+        dealt = np.array_split(np.asarray(order), -(-len(names) // self.group))
+        return [sorted(names[int(i)] for i in group) for group in dealt]
+
     def _judge(self, state: State, answers: Answers) -> tuple[Any, dict[str, dict[str, float]]]:
         """The server's next state and the metrics of the accepted clients, in order of their names."""
-        names = sorted(answers.sent)
-        if not names:
-            return state.server, {}
-        sent = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(answers.sent[name] for name in names))
-        judged = rounds.judge_submissions(
+        names = answers.sent.names()
+        places, by_returns = {name: i for i, name in enumerate(names)}, self._log_weights(names)
+        gathered, groups = Gathered(), self._groups(state.round, names) if names else []
+        for group in groups:
+            members = [places[name] for name in group]
+            judged = self._judged(state, answers.sent, group, by_returns[members], len(groups[0]))
+            verdicts, log_weights = np.asarray(judged.verdicts)[: len(group)], np.asarray(judged.log_weights)
+            gathered.add(members, verdicts, judged.metrics, log_weights)
+            if rounds.ACCEPTED in gathered.verdicts[-len(group) :]:
+                gathered.merge(judged.submissions, judged.log_total)
+        answers.sent.clear()
+        for member, verdict in sorted(zip(gathered.members, gathered.verdicts)):
+            if verdict != rounds.ACCEPTED:
+                answers.rejected[names[member]] = rounds.WHY_REJECTED[verdict]
+                self._offended(names[member], answers.rejected[names[member]])
+        table = gathered.metrics()
+        if self.plan.privacy is None and self.aggregation.combine is None:
+            table["server_weight"] = rounds.server_weights(gathered.log_weights)
+        metrics = {
+            names[member]: {name: float(values[i]) for name, values in table.items()}
+            for member, i in sorted(zip(gathered.members, range(len(names))))
+            if names[member] not in answers.rejected
+        }
+        if gathered.submissions is None:
+            return state.server, metrics
+        return rounds.aggregate(self.plan.algorithm, state.server, gathered.submissions), metrics
+
+    def _judged(
+        self, state: State, sent: Basket, group: list[str], by_returns: NDArray[np.float32], size: int
+    ) -> rounds.Judged:
+        """The verdict on a group, filled up to `size` with clients that count for nothing: one compilation."""
+
+        def filled(leaf: NDArray[Any]) -> NDArray[Any]:
+            return np.concatenate([leaf, np.repeat(leaf[:1], size - len(group), axis=0)])
+
+        return rounds.judge_submissions(
             self.plan.algorithm,
             self.aggregation,
             self.plan.envelope,
             state.broadcast,
-            sent,
-            np.ones(len(names), bool),
-            self._log_weights(names),
+            jax.tree.map(filled, sent.stacked(group)) if len(group) < size else sent.stacked(group),
+            np.arange(size) < len(group),
+            filled(by_returns),
         )
-        for name, verdict in zip(names, judged.verdicts):
-            if verdict != rounds.ACCEPTED:
-                answers.rejected[name] = rounds.WHY_REJECTED[int(verdict)]
-                self._offended(name, answers.rejected[name])
-        table = {name: np.asarray(values) for name, values in judged.metrics.items()}
-        if self.plan.privacy is None and self.aggregation.combine is None:
-            table["server_weight"] = rounds.server_weights(np.asarray(judged.log_weights))
-        metrics = {
-            client: {name: float(values[i]) for name, values in table.items()}
-            for i, client in enumerate(names)
-            if client not in answers.rejected
-        }
-        return rounds.aggregate(self.plan.algorithm, state.server, judged.submissions), metrics
 
     def _log_weights(self, names: list[str]) -> NDArray[np.float32]:
         """By the returns in the data of every client that joined so far, newcomers included."""

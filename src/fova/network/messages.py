@@ -24,7 +24,7 @@ the request is stale. A reply with any other record, array or metric is refused.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -76,13 +76,19 @@ def hello(plan: Plan) -> RecordDict:
 
 
 def round_question(plan: Plan, number: int, counted: int, broadcast: Any, statistics: Statistics) -> RecordDict:
-    about = _about(plan.run_id, plan=plan.to_json(), round=number, counted=counted, fingerprint=plan.fingerprint())
+    return round_questions(plan, number, broadcast, statistics)(counted)
+
+
+def round_questions(plan: Plan, number: int, broadcast: Any, statistics: Statistics) -> Callable[[int], RecordDict]:
+    """The question of a round for a client whose last accepted state is `counted`. All share the same arrays."""
+    facts = {"plan": plan.to_json(), "round": number, "fingerprint": plan.fingerprint()}
     frame: dict[str, NDArray[Any]] = {
         "mean": statistics.normaliser.mean,
         "std": statistics.normaliser.std,
         "reward_unit": np.asarray(statistics.reward_unit, np.float64),
     }
-    return RecordDict({"about": about, "broadcast": _record(named_arrays(broadcast)), "frame": _record(frame)})
+    records = {"broadcast": _record(named_arrays(broadcast)), "frame": _record(frame)}
+    return lambda counted: RecordDict({"about": _about(plan.run_id, **facts, counted=counted), **records})
 
 
 def read_plan(content: RecordDict) -> Plan:

@@ -4,6 +4,7 @@ The loop is that of every run, so a run over a network leaves the same files. Ki
 on as a new Flower run from the last checkpoint, and no round counts twice.
 """
 
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -47,8 +48,9 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     seconds = min(HELLO_SECONDS, network.deadline)
     agreed = agreement(run, config, lambda columns: surveyor.gather(columns, seconds, SECONDS_BETWEEN_LOOKS))
     plan = make_plan(config, network, run_id, agreed)
+    answers = run.path / "answers"
     engine = (SecureEngine if plan.secure else FlowerEngine)(
-        grid, plan, network, progress, pause_unless_stopped, pause
+        grid, plan, network, progress, pause_unless_stopped, pause, answers
     )
     task = registry.get(config.task) if config.task else None
     # Every round is saved: its clients have moved on and cannot repeat it.
@@ -59,6 +61,7 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
             finished = loop.finish(loop.train(StopSignal(progress.note, request.exists, threads=False)))
     finally:
         request.unlink(missing_ok=True)
+        shutil.rmtree(answers, ignore_errors=True)
     progress.finish()
     return finished
 

@@ -36,7 +36,7 @@ CLIENT_COLOURS = (
 START: dict[str, Any] = {"marker": "o", "markersize": 7.5, "markerfacecolor": "white", "markeredgecolor": INK}
 END: dict[str, Any] = {"marker": "o", "markersize": 6.5, "markeredgecolor": "white"}
 TARGET: dict[str, Any] = {"marker": "*", "markersize": 19, "markerfacecolor": GOAL, "markeredgecolor": "white"}
-PANEL_HEIGHT = 4.4  # inches
+PANEL_HEIGHT = 2.9  # inches; small, so that the letters are legible at the width of a page
 RIM = 0.2  # how much of the outer wall is shown, in cells
 
 
