@@ -84,7 +84,12 @@ def test_a_node_that_is_killed_after_masking_does_not_lose_the_round(place):  # 
     # A late client may miss the first round; from then on all four take part.
     rounds = []
     west = place.folder / "fova-client" / "west"
-    place.wait("shares of west", lambda: rounds.extend(n for n in range(1, ROUNDS) if has_shared(west, n)) or rounds)
+
+    def shared():
+        rounds.extend(number for number in range(1, ROUNDS) if has_shared(west, number))
+        return rounds
+
+    place.wait("shares of west", shared)
     place.kill("west")
     place.wait("result", lambda: (run.path / "result.json").exists())
     taking_part = [sorted(line["clients"]) for line in rounds_of(run) if line["round"]]
