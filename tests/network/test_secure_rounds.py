@@ -233,6 +233,7 @@ def test_a_round_is_not_unmasked_for_other_clients(nodes, tmp_path):
         ({"aggregation": "returns"}, "returns need single ones"),
         ({"aggregation": "algorithm"}, "aggregation is algorithm"),
         ({"largest_share": 0.3}, "can limit nobody's share"),
+        ({"privacy": "server", "privacy_clip": 1.0, "privacy_noise": 1.0}, "privacy is server, which clips single"),
         ({"compress": "int8"}, "cannot be compressed"),
         ({"normalise": True}, "--no-normalise"),
     ],

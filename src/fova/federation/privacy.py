@@ -13,11 +13,13 @@ limits.
 """
 
 import math
+import os
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from fova.algorithms.base import Submission, clip_gradient
@@ -140,6 +142,11 @@ def publish(privacy: Privacy, broadcast: T, mean: T, count: float, key: PRNGKeyA
     total = jax.tree.map(lambda leaf: jnp.where(count > 0, count * leaf, 0.0), update_of(mean, broadcast))
     noisy = with_noise(total, privacy.noise * privacy.clip, key)
     return moved(broadcast, jax.tree.map(lambda leaf: leaf / privacy.expected_clients, noisy))
+
+
+def secret_key() -> PRNGKeyArray:
+    """A secret random key from the operating system. Without it nobody can remove the noise."""
+    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)))
 
 
 def shortened(update: T, largest: float) -> T:

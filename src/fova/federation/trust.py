@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 T = TypeVar("T")
 
 FEWEST_CLIENTS = 5
-LARGEST_SHARE = 0.5  # of the mean, of all that may collude together, unless the operator says otherwise
+LARGEST_SHARE = 0.5  # of the mean, unless the operator says otherwise
 MOST_COLLUDING = 2  # clients, from seven on; below that, one
 # Adam moves all clients of a round by similar lengths. Most stay below 1.5 times the median; 2.4 times was seen,
 # with two good clients among five.
@@ -33,7 +33,7 @@ def believes_all(largest_share: float | None) -> bool:
 
 
 def colluding(clients: Any) -> Any:
-    """How many of so many clients may lie together: a third, but at most two."""
+    """How many of so many clients may pull together against all others: a third, but at most two."""
     return jnp.clip((clients - 1) // 3, 1, MOST_COLLUDING)
 
 
@@ -41,7 +41,7 @@ def share_of(largest_share: float | None, clients: Any) -> Any:
     """The largest share of the mean that one of so many clients may have; None is the default."""
     if largest_share is not None:
         return jnp.maximum(largest_share, 1 / clients)
-    return jnp.where(clients >= FEWEST_CLIENTS, LARGEST_SHARE / colluding(clients), 1.0)
+    return jnp.where(clients >= FEWEST_CLIENTS, LARGEST_SHARE, 1.0)
 
 
 def capped(log_weights: Float[Array, " clients"], largest_share: float | None) -> Float[Array, " clients"]:
