@@ -101,11 +101,20 @@ def test_two_logs_within_a_second_keep_both_files(tmp_path):
 
 def test_a_full_disk_is_an_error_of_the_round_and_not_of_a_thread(tmp_path, monkeypatch):
     full = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(OSError, match="No space") as told, EventLog(tmp_path, 0) as log:
-        log.write({"round": 1, "server": {"return": 1.0}})
-        for method in ("write_event", "flush", "close"):
-            monkeypatch.setattr(events.EventsWriter, method, lambda *_, e=full: (_ for _ in ()).throw(e))
-        before = threading.active_count()
-        log.write({"round": 2, "server": {"return": 2.0}})
+
+    def refuse(*_):
+        raise full
+
+    before = threading.active_count()
+
+    def two_rounds():
+        with EventLog(tmp_path, 0) as log:
+            log.write({"round": 1, "server": {"return": 1.0}})
+            for method in ("write_event", "flush", "close"):
+                monkeypatch.setattr(events.EventsWriter, method, refuse)
+            log.write({"round": 2, "server": {"return": 2.0}})
+
+    with pytest.raises(OSError, match="No space") as told:
+        two_rounds()
     assert told.value is full
     assert threading.active_count() == before
