@@ -55,6 +55,7 @@ def test_a_report_renews_itself_and_keeps_what_the_reader_did(tab, runs, whole):
         assert "2 of 4 rounds" in tab.evaluate("document.querySelector('header').innerText")
         tab.evaluate("document.querySelector('main details').open = true")
         tab.evaluate("document.querySelector('table.sortable th button').click()")
+        tab.evaluate("document.querySelector('.legend button').click()")
         tab.evaluate("scrollTo(0, 700)")
         tab.evaluate("document.querySelector('table.sortable th button').focus({preventScroll: true})")
         at = tab.evaluate("scrollY")
@@ -66,6 +67,8 @@ def test_a_report_renews_itself_and_keeps_what_the_reader_did(tab, runs, whole):
         assert tab.evaluate("document.querySelector('main details').open")
         assert tab.evaluate("document.querySelector('[aria-sort]').getAttribute('aria-sort')") == "ascending"
         assert tab.evaluate("document.activeElement === document.querySelector('table.sortable th button')")
+        assert tab.evaluate("document.querySelector('.legend button').getAttribute('aria-pressed')") == "false"
+        assert tab.evaluate("document.querySelector('svg.chart g.line').classList.contains('off')")
         assert tab.errors == []
 
 

@@ -1,5 +1,7 @@
 """The page as text; `test_page_in_browser.py` opens it in a browser."""
 
+import base64
+import hashlib
 import html
 import re
 from dataclasses import replace
@@ -75,12 +77,12 @@ def test_clients_with_data_policy_votes_distance_and_weight(tmp_path):
     facts, last = described(run)["expert-1"], entries(run)[-1]["clients"]["expert-1"]
     score = registry.get("maze2d-umaze").normalised_score(facts["behaviour_return"])
     written = table_row(page_of([run], tmp_path), "expert-1")
-    # rows, episodes, data, its score, policy, votes (data, own, global), distance, weight in the last round
+    # weight in the last round, rows, episodes, data, its score, policy, votes (data, own, global), distance
     assert written == [
-        "expert-1", f"{facts['rows']:,}", f"{facts['episodes']:,}", f"{facts['behaviour_return']:,.1f}",
-        f"{score:,.1f}", f"{result(run)['expert-1']:,.1f}",
+        "expert-1", f"{last['server_weight']:.0%}", f"{facts['rows']:,}", f"{facts['episodes']:,}",
+        f"{facts['behaviour_return']:,.1f}", f"{score:,.1f}", f"{result(run)['expert-1']:,.1f}",
         *(f"{last[f'vote_{voter}']:.0%}" for voter in ("behaviour", "local", "global")),
-        f"{last['policy_distance']:.2f}", f"{last['server_weight']:.0%}",
+        f"{last['policy_distance']:.2f}",
     ]  # fmt: skip
     no_vote = make_run(tmp_path / "two", algorithm="fed-bc")
     assert "votes for its data" not in page_of([no_vote], tmp_path)
@@ -104,12 +106,56 @@ def test_every_run_of_a_comparison_is_in_its_table(tmp_path):
     assert 'id="setting-2"' in text
 
 
+def test_a_comparison_has_a_summary_and_every_client_with_its_seeds(tmp_path):
+    fova = [make_run(tmp_path / f"fova-{seed}", seed) for seed in range(2)]
+    other = make_run(tmp_path / "other", algorithm="fed-bc")
+    text = page_of([*fova, other], tmp_path)
+    summary = text[text.index("Every setting, the highest return first") :]
+    finals = [result(run)["server"] for run in fova]
+    row = re.search(r'<tr><th data-value="fova".*?</tr>', summary).group()
+    assert f">{np.mean(finals):,.1f}<" in row
+    assert f'<span class="detail">({finals[0]:,.1f}, {finals[1]:,.1f})</span>' in row
+    order = re.findall(r'<tr><th data-value="(fova|fed-bc)"', summary)[:2]
+    assert order == (["fova", "fed-bc"] if np.mean(finals) > result(other)["server"] else ["fed-bc", "fova"])
+    clients = summary[summary.index("Return of every client") :]
+    row = re.search(r'<tr><th data-value="expert-1".*?</tr>', clients).group()
+    own = [result(run)["expert-1"] for run in fova]
+    assert f"({own[0]:,.1f}, {own[1]:,.1f})" in row
+    assert f">{result(other)['expert-1']:,.1f}<" in row
+
+
+def test_the_page_names_its_script_and_style_by_their_hash(tmp_path):
+    text = page_of([start_run(tmp_path / "one")], tmp_path)
+    policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', text).group(1))
+    assert "unsafe" not in policy
+    for tag in ("style", "script"):
+        content = re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL).group(1)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert "connect-src" not in policy
+
+
+def test_a_large_run_stays_below_half_a_megabyte(tmp_path):
+    (group,) = read_groups([make_run(tmp_path / "one", task=None)])
+    record, line = group.first, group.first.rounds[-1]
+    names = [f"a-hospital-with-a-long-name-{i}" for i in range(40)]
+    metrics = line.clients["expert-1"] | {"td_error": 0.123456, "q_data": 12.3456}
+    rounds = tuple(
+        replace(line, number=number, clients={name: dict(metrics) for name in names}) for number in range(1, 1001)
+    )
+    clients = dict.fromkeys(names, record.clients["expert-1"])
+    large = replace(record, rounds=rounds, clients=clients, run=replace(record.run, rounds=1000))
+    text = page([replace(group, records=(large,))], {})
+    assert "Loss of the critics" in text
+    assert len(text.encode()) < 500_000
+
+
 def test_a_federation_over_a_network_tells_who_took_part(tmp_path):
     run = make_network_run(tmp_path / "far")
     text = page_of([run], tmp_path)
     rows = {name: facts["rows"] for name, facts in described(run).items()}
     assert f"fed-bc trained one policy across 3 clients ({sum(rows.values())} logged transitions in all)" in text
-    took_part = {name: table_row(text, name)[3:6] for name in rows}  # rounds it counted in, rejected, missed
+    took_part = {name: table_row(text, name)[-3:] for name in rows}  # rounds it counted in, rejected, missed
     assert took_part == {"east": ["3", "", ""], "north": ["2", "1", ""], "south": ["2", "", "1"]}
     assert "Submissions were rejected: north (1 round)." in text
     assert "fova server --config " in text

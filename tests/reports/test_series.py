@@ -39,9 +39,19 @@ def test_one_seed_has_no_interval_and_an_unplayed_run_no_curve(tmp_path, seeds):
 
 
 def test_only_evaluations_that_all_seeds_had_are_averaged(seeds):
-    interrupt(seeds[0], after=3)
+    for run, rounds in zip(seeds, (4, 3, 2)):
+        interrupt(run, after=rounds)
     (group,) = read_groups(seeds)
     assert series.learning_curve(group).steps == [0.0, 4.0]
+
+
+def test_a_curve_ends_at_the_headline_also_beside_a_run_under_way(seeds):
+    interrupt(seeds[0], after=3)
+    (group,) = read_groups(seeds)
+    curve = series.learning_curve(group)
+    assert curve.steps[-1] == 8.0
+    assert curve.mean[-1] == pytest.approx(np.mean(group.finals))
+    assert curve.mean[-1] == pytest.approx(np.mean([result(run)["server"] for run in seeds[1:]]))
 
 
 def logged_means(seeds, client, metric):

@@ -54,7 +54,9 @@ def test_one_run_in_words(one, one_run):
     policies = {name: final[name] for name in data}
     mean, best = np.mean(list(policies.values())), max(policies, key=policies.get)
     assert clients.startswith(f"The clients' own policies earn {mean:,.1f} on average, so the server's is ")
-    assert f"{abs(final['server'] - mean):,.1f} {'better' if final['server'] >= mean else 'worse'}" in clients
+    apart = f"{abs(final['server'] - mean):,.1f}"
+    place = f"{apart} {'better' if final['server'] >= mean else 'worse'} than"
+    assert f"is {'level with' if apart == '0.0' else place} its mean client" in clients
     assert clients.endswith(f"the best of them, {best}, earns {policies[best]:,.1f}.")
     looks = [*(line["server"]["return"] for line in entries(one) if "server" in line), final["server"]]
     assert f"was {max(looks):,.1f} after round " in along
@@ -202,3 +204,14 @@ def test_a_loss_that_grows_is_named_and_explained(one_run):
     assert "may diverge: lower the learning rates" in with_losses(one_run, growing, growing)
     assert "actor's loss" not in with_losses(one_run, [5.0] * rounds, [5.0] * rounds)
     assert "actor's loss" not in with_losses(one_run, growing[::-1], [5.0] * rounds)
+    exploded = with_losses(one_run, [5.0] * rounds, growing)
+    assert "The critics' loss exploded: it grew more than tenfold at random-1 (from 10 to" in exploded
+    assert "exploded" not in harmless
+
+
+def test_a_loss_that_is_no_number_is_named_with_its_round(one_run):
+    rounds = len([line for line in one_run.first.rounds if line.clients])
+    broken = with_losses(one_run, [1.0] * rounds, [1.0, float("nan"), *[float("inf")] * (rounds - 2)])
+    second = [line for line in one_run.first.rounds if line.clients][1].number
+    assert f"Training diverged: from round {second} on the losses of random-1 are not finite" in broken
+    assert "exploded" not in broken

@@ -21,7 +21,7 @@ def points(path):
 
 def test_a_line_is_where_its_numbers_are():
     chart = svg.line_chart("t", "d", [svg.Line("l", [0, 50, 100], [0, 100, 50], "blue")], [], "x", "y")
-    (line,) = re.findall(r'<g class="line blue"><path d="([^"]*)"', chart)
+    (line,) = re.findall(r'<g class="line blue"[^>]*><path d="([^"]*)"', chart)
     (x0, y0), (x1, y1), (x2, y2) = points(line)
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
     assert y0 - y1 == pytest.approx(2 * (y2 - y1), abs=0.2)  # upwards is less
@@ -33,7 +33,7 @@ def test_a_band_encloses_its_line():
     line = svg.Line("l", [0, 1], [5, 6], "blue", low=[4, 4], high=[7, 9])
     chart = svg.line_chart("t", "d", [line], [svg.Level("level", 3.0, "orange")], "x", "y")
     band = points(re.search(r'<path d="([^"]*)" class="band blue"', chart).group(1))
-    middle = points(re.search(r'<g class="line blue"><path d="([^"]*)"', chart).group(1))
+    middle = points(re.search(r'<g class="line blue"[^>]*><path d="([^"]*)"', chart).group(1))
     assert band[0][1] < middle[0][1] < band[3][1]
     assert band[1][1] < middle[1][1] < band[2][1]
     assert "<title>level: 3.0</title>" in chart

@@ -31,6 +31,10 @@ class ServerConfig:
     """Seconds that clients have to answer in a round; whoever is later is left out of it."""
     eject_after: Annotated[int, Within(0, 1_000_000)] = 10
     """Messages of one client that have to be refused or rejected before it is out of the run; 0 never."""
+    judge: bool = False
+    """After training, judge the policy on the episodes that clients hold out (--hold-out). Rows stay with them."""
+    judge_rounds: Annotated[int, Within(1, 100_000)] = 60
+    """Rounds of the fit, if the policy is judged."""
     secure_aggregation: bool = False
     """The server learns the mean of the clients' updates and metrics in a round, and no single one: clients send
     them under masks that cancel. Needs --aggregation uniform or size; see docs/privacy.md#secure-aggregation."""
@@ -51,6 +55,11 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if self.secure_aggregation and self.judge:
+            raise FovaError(
+                "Judging asks every client for figures about its data, which secure aggregation is to hide. Leave "
+                "--judge or --secure-aggregation out."
+            )
         for name in ("host", "certificates"):
             if not getattr(self, name):
                 raise FovaError(f"{name} is empty. Leave it out for the default, or say which one.")
@@ -115,8 +124,12 @@ def create_run(path: Path, config: Config, network: ServerConfig) -> RunDirector
     if config.run.mode != "federated":
         raise FovaError(f"mode is {config.run.mode!r}, but clients of a real federation can only be federated.")
     run.create(config)
-    run.write_json("server.json", {"run_id": run_id, **asdict(network)})
+    write_server(run, run_id, network)
     return run
+
+
+def write_server(run: RunDirectory, run_id: str, network: ServerConfig) -> None:
+    run.write_json("server.json", {"run_id": run_id, **asdict(network)})
 
 
 def read_server(run: RunDirectory) -> tuple[str, ServerConfig]:

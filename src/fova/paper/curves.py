@@ -3,6 +3,7 @@
 `svg.py` writes text and lines only. Equal results give equal bytes, and `marked.py` relies on this.
 """
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from fova.evaluation.statistics import bands
 from fova.experiments.results import Results, RunResult
 from fova.reports import svg
 from fova.reports.markup import Markup, element
-from fova.reports.palette import SERIES, css
+from fova.reports.palette import Style, css, styles
 from fova.reports.series import mean_curve
 
 COLUMNS = 3
@@ -28,12 +29,12 @@ text {{ font-family: sans-serif; font-size: 13px; fill: #333; }}
 {css()}
 """
 STEPS = "local steps"
-Style = tuple[str, Sequence[float]]  # colour and dashes
 
 
 def curves(results: Results) -> Markup:
     """The mean normalised score (or return, without a score) during training, with bands over seeds."""
-    styles = {variant: _style(i) for i, variant in enumerate(results.variants())}
+    variants = results.variants()
+    looks = dict(zip(variants, styles([re.split(r" \(|, ", variant)[0] for variant in variants])))
     played = [run for run in results.runs if run.evaluations]
     if not played:
         raise FovaError(f"{results.name} has no learning curves: its runs played no policy on the way.")
@@ -42,7 +43,7 @@ def curves(results: Results) -> Markup:
     columns = min(COLUMNS, len(cases))
     rows = -(-len(cases) // columns)
     width = columns * svg.WIDTH + (columns - 1) * GAP
-    legend, legend_height = _legend(results, styles, width)
+    legend, legend_height = _legend(results, looks, width)
     panel_height = TITLE + svg.HEIGHT + GAP
     panels = []
     for i, case in enumerate(cases):
@@ -50,7 +51,7 @@ def curves(results: Results) -> Markup:
         panels.append(
             element("text", case, x=left + svg.WIDTH / 2, y=top + 18, text_anchor="middle", class_="title")
         )
-        panels.append(_panel(results, case, styles, (left, top + TITLE)))
+        panels.append(_panel(results, case, looks, (left, top + TITLE)))
     height = rows * panel_height + legend_height
     return element(
         "svg",
@@ -65,15 +66,9 @@ def curves(results: Results) -> Markup:
     )
 
 
-def _style(i: int) -> Style:
-    """The colour and dashes of line number i. After six lines the colours repeat with other dashes."""
-    colours, dashes = [colour for colour, _ in SERIES], [dashes for _, dashes in SERIES]
-    return colours[i % len(SERIES)], dashes[(i + i // len(SERIES)) % len(SERIES)]
-
-
-def _panel(results: Results, case: str, styles: Mapping[str, Style], place: tuple[float, float]) -> Markup:
+def _panel(results: Results, case: str, looks: Mapping[str, Style], place: tuple[float, float]) -> Markup:
     lines = [
-        _line(variant, runs, *styles[variant])
+        _line(variant, runs, *looks[variant])
         for variant in results.variants()
         if (runs := results.of(case=case, variant=variant))
     ]
@@ -89,13 +84,13 @@ def _line(label: str, runs: list[RunResult], colour: str, dashes: Sequence[float
     return svg.Line(label, curve.steps, curve.mean, colour, curve.low, curve.high, dashes)
 
 
-def _legend(results: Results, styles: Mapping[str, Style], width: float) -> tuple[list[Markup], float]:
+def _legend(results: Results, looks: Mapping[str, Style], width: float) -> tuple[list[Markup], float]:
     """The legend: samples of all lines in as many rows as needed, and its total height."""
     counts = {len(results.of(case=case, variant=v)) for case in results.cases() for v in results.variants()}
     seeds = sorted(counts - {0})
     how_many = " to ".join(str(n) for n in dict.fromkeys((seeds[0], seeds[-1])))
     parts, x, row = [], 8.0, 0
-    for label, (colour, dashes) in styles.items():
+    for label, (colour, dashes) in looks.items():
         needed = SAMPLE + 14 + svg.CHARACTER * len(label) + 16
         if x + needed > width and x > 8:
             x, row = 8.0, row + 1

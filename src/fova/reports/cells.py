@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fova.evaluation.statistics import how_sure
 from fova.reports.groups import Group
 from fova.reports.series import client_returns, final_client_returns, votes
-from fova.reports.story import percent
+from fova.reports.story import mean_with_interval, percent
 from fova.run.records import Record
 from fova.tasks import registry
 
@@ -19,6 +20,7 @@ class Cell:
 
     text: str
     value: str | float | None
+    detail: str = ""  # in small letters below the text
     link: str = ""
     share: float | None = None  # drawn as a bar, from 0 to 1
 
@@ -69,10 +71,9 @@ def run_row(group: Group, record: Record) -> list[Cell]:
 
 _CANDIDATES = ("behaviour", "local", "global")
 _CLIENT_COLUMNS = (
-    "client", "rows", "episodes", "rounds it counted in", "rounds rejected", "rounds missed",
-    "return of its data", "score of its data", "return of its own policy",
-    "votes for its data", "votes for its own policy", "votes for the global policy",
-    "distance from the policy it received", "weight at the server",
+    "client", "weight", "rows", "episodes", "return of its data", "score of its data", "return of its own policy",
+    "votes for its data", "votes for its own policy", "votes for the global policy", "distance",
+    "rounds counted", "rounds rejected", "rounds missed",
 )  # fmt: skip
 
 
@@ -80,31 +81,37 @@ def clients_table(group: Group) -> Table | None:
     """Every client's data, what became of it, and its votes; columns without any figure are left out."""
     shares = group.first.server_weights or {}
     vote_shares = {client.client: client for client in votes(group)}
+    policies = group.client_values(final_client_returns)
     rows = []
     for returns in client_returns(group):
         facts, client = group.first.clients[returns.client], vote_shares.get(returns.client)
-        counts = (facts.rows, facts.episodes, facts.counted, facts.rejected, facts.missing)
         rows.append(
             [
                 Cell(returns.client, returns.client),
-                *(number_cell(count, "{:,}") for count in counts),
+                percent_cell(shares.get(returns.client)),
+                *(number_cell(count, "{:,}") for count in (facts.rows, facts.episodes)),
                 number_cell(returns.data),
                 number_cell(_score(group, returns.data)),
-                number_cell(returns.policy),
-                *(
-                    percent_cell(client.late(voter) if client else None)
-                    for voter in ("behaviour", "local", "global")
-                ),
+                interval_cell(policies.get(returns.client, [])),
+                *(percent_cell(client.late(voter) if client else None) for voter in _CANDIDATES),
                 number_cell(_last_distance(group, returns.client), "{:.2f}"),
-                percent_cell(shares.get(returns.client)),
+                *(number_cell(count, "{:,}") for count in (facts.counted, facts.rejected, facts.missing)),
             ]
         )
     filled = [i for i in range(len(_CLIENT_COLUMNS)) if any(row[i].value is not None for row in rows)]
-    caption = "Every client: its data and its own policy at the end" + (
-        "; votes are those of the last fifth of the run" if vote_shares else ""
-    )
     columns = [_CLIENT_COLUMNS[i] for i in filled]
-    return Table(caption, columns, [[row[i] for i in filled] for row in rows]) if rows else None
+    return Table(_caption(columns), columns, [[row[i] for i in filled] for row in rows]) if rows else None
+
+
+def _caption(columns: Sequence[str]) -> str:
+    words = ["Every client: its data and its own policy at the end"]
+    if "weight" in columns:
+        words.append("weight is its share at the server in the last round")
+    if "votes for its data" in columns:
+        words.append("votes are those of the last fifth of the run")
+    if "distance" in columns:
+        words.append("distance is that of its policy from the one it received, from 0 to 1")
+    return "; ".join(words)
 
 
 def _score(group: Group, value: float | None) -> float | None:
@@ -117,6 +124,72 @@ def _last_distance(group: Group, client: str) -> float | None:
     last = [record.last_round.clients.get(client, {}) for record in group.records if record.last_round]
     distances = [metrics["policy_distance"] for metrics in last if "policy_distance" in metrics]
     return float(np.mean(distances)) if distances else None
+
+
+# --- Settings beside one another ---
+
+SUMMARY_COLUMNS = (
+    "setting", "seeds", "return", "score", "mean client", "server minus mean client", "worst client",
+    "best along training",
+)  # fmt: skip
+
+
+def summary_table(groups: Sequence[Group]) -> Table | None:
+    """One row per setting with means over seeds, the highest first; None where no policy was played."""
+    played = sorted((group for group in groups if group.finals), key=lambda group: -float(np.mean(group.finals)))
+    if not played:
+        return None
+    rows = [_summary_row(group) for group in played]
+    filled = [i for i in range(len(SUMMARY_COLUMNS)) if any(row[i].value is not None for row in rows)]
+    words = how_sure([len(group.finals) for group in played])
+    caption = f"Every setting, the highest return first; {words}"
+    return Table(caption, [SUMMARY_COLUMNS[i] for i in filled], [[row[i] for i in filled] for row in rows])
+
+
+def _summary_row(group: Group) -> list[Cell]:
+    finished = [record for record in group.records if record.final is not None]
+    finals = [record.final.server for record in finished if record.final is not None]
+    scores = [final.score for final in finals if final.score is not None]
+    clients = [list(final_client_returns(record).values()) for record in finished]
+    means = [float(np.mean(each)) for each in clients if each]
+    ahead = [final.mean_return - float(np.mean(each)) for final, each in zip(finals, clients) if each]
+    looks = [[each.server.mean_return for each in record.evaluations] for record in finished]
+    return [
+        Cell(group.label, group.label),
+        Cell(str(len(finals)), len(finals)),
+        interval_cell(group.finals),
+        interval_cell(scores if len(scores) == len(finals) else []),
+        interval_cell(means),
+        interval_cell(ahead if group.mode == "federated" else []),
+        interval_cell([min(each) for each in clients if each]),
+        interval_cell([max(each) for each in looks if each]),
+    ]
+
+
+def client_comparison(groups: Sequence[Group]) -> Table | None:
+    """Every client's own policy at the end under every setting; None for fewer than two settings."""
+    returns = {group.label: group.client_values(final_client_returns) for group in groups}
+    returns = {label: clients for label, clients in returns.items() if clients}
+    names = list(dict.fromkeys(name for clients in returns.values() for name in clients))
+    if len(returns) < 2 or not names:
+        return None
+    rows = [
+        [Cell(name, name), *(interval_cell(clients.get(name, [])) for clients in returns.values())]
+        for name in names
+    ]
+    words = how_sure([len(group.finals) for group in groups if group.finals])
+    return Table(f"Return of every client's own policy at the end; {words}", ["client", *returns], rows)
+
+
+# --- Cells ---
+
+
+def interval_cell(values: Sequence[float]) -> Cell:
+    """The mean over seeds, and below it its interval, or the single seeds where they are few."""
+    if not len(values):
+        return Cell("", None)
+    text, _, detail = mean_with_interval(values).partition(" ")
+    return Cell(text, float(np.mean(values)), detail)
 
 
 def number_cell(value: float | None, form: str = "{:,.1f}") -> Cell:

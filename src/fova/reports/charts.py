@@ -5,15 +5,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle
 
 import numpy as np
 
 from fova.evaluation.statistics import bands
-from fova.reports import svg
+from fova.reports import palette, svg
 from fova.reports.groups import Group
 from fova.reports.markup import Markup
-from fova.reports.palette import CLIENT, DATA, SERIES, SERVER, VOTER_WORDS, VOTERS
+from fova.reports.palette import CLIENT, DATA, SERVER, VOTER_WORDS, VOTERS
 from fova.reports.series import (
     STEPS,
     ClientReturns,
@@ -77,7 +76,7 @@ def learning_curves(groups: Sequence[Group]) -> Chart | None:
     curves = [(group, curve) for group in groups if (curve := learning_curve(group)) is not None]
     if not curves:
         return None
-    styles = cycle(SERIES if len(groups) > 1 else [(SERVER, ())])
+    styles = palette.styles([group.algorithm for group, _ in curves]) if len(groups) > 1 else [(SERVER, ())]
     lines = [
         svg.Line(_label(group, groups), c.steps, c.mean, colour, c.low, c.high, dashes)
         for (group, c), (colour, dashes) in zip(curves, styles)
@@ -90,7 +89,10 @@ def learning_curves(groups: Sequence[Group]) -> Chart | None:
         svg.line_chart(title, f"{ends}.", lines, levels, STEPS, "return"),
         svg.legend(
             [svg.Key(line.label, line.colour, dashes=line.dashes) for line in lines]
-            + [svg.Key(f"{lv.label}: {number(lv.value)}", lv.colour, dashes=lv.dashes) for lv in levels]
+            + [
+                svg.Key(f"{level.label}: {number(level.value)}", level.colour, "line", level.dashes, level.label)
+                for level in levels
+            ]
         ),
         "Mean return of the evaluation episodes along training. "
         + f"{bands([len(group.records) for group, _ in curves])}.",
@@ -127,11 +129,11 @@ def server_against_clients(group: Group) -> Chart | None:
     server = float(np.mean(group.finals)) if group.finals and group.mode != "local" else None
     keys = []
     if any(row.data is not None for row in rows):
-        keys.append(svg.Key("return of a client's data", DATA, "diamond"))
+        keys.append(svg.Key("return of a client's data", DATA, "diamond", series="data"))
     if any(row.policy is not None for row in rows):
-        keys.append(svg.Key("its own policy at the end", CLIENT, "circle"))
+        keys.append(svg.Key("its own policy at the end", CLIENT, "circle", series="policy"))
     if server is not None:
-        keys.append(svg.Key("the server's policy", SERVER))
+        keys.append(svg.Key("the server's policy", SERVER, series="server"))
     left_out = len(known) - len(rows)
     title = "Server against clients, at the end"
     return Chart(
@@ -164,7 +166,10 @@ def clients_over_training(group: Group) -> Chart | None:
     if server is None or mean is None or group.mode != "federated":
         return None
     lines = [
-        *(svg.Line(curve.label, curve.steps, curve.mean, CLIENT, faint=True) for curve in clients),
+        *(
+            svg.Line(curve.label, curve.steps, curve.mean, CLIENT, faint=True, key="each")
+            for curve in clients[:MOST_DOTS]
+        ),
         svg.Line(mean.label, mean.steps, mean.mean, CLIENT, mean.low, mean.high, (7, 3)),
         svg.Line("the server's policy", server.steps, server.mean, SERVER, server.low, server.high),
     ]
@@ -180,7 +185,7 @@ def clients_over_training(group: Group) -> Chart | None:
             [
                 svg.Key("the server's policy", SERVER),
                 svg.Key(mean.label, CLIENT, dashes=(7, 3)),
-                svg.Key("each client's own policy (thin)", CLIENT),
+                svg.Key("each client's own policy (thin)", CLIENT, series="each"),
             ]
         ),
         words,

@@ -7,7 +7,6 @@ matplotlib's figures only, so that nothing needs a screen; equal runs give equal
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from matplotlib.figure import Figure
 from fova.errors import FovaError, unknown
 from fova.evaluation.statistics import bands
 from fova.reports.groups import Group, comparable
-from fova.reports.palette import CLIENT, DATA, NAMES, SERIES, SERVER, VOTER_WORDS, VOTERS
+from fova.reports.palette import CLIENT, DATA, NAMES, SERVER, VOTER_WORDS, VOTERS, styles
 from fova.reports.series import (
     STEPS,
     Curve,
@@ -93,8 +92,8 @@ def learning_figure(groups: Sequence[Group]) -> Figure:
     """The server's return over training, one line per setting, with what the data earned as levels."""
     figure = Figure(figsize=(PAPER_WIDTH, 3.4), layout="constrained")
     axes = figure.subplots()
-    styles = cycle(SERIES if len(groups) > 1 else [(SERVER, ())])
-    for group, (colour, dashes) in zip(groups, styles):
+    looks = styles([group.algorithm for group in groups]) if len(groups) > 1 else [(SERVER, ())]
+    for group, (colour, dashes) in zip(groups, looks):
         curve = learning_curve(group)
         if curve is not None:
             _draw_curve(axes, curve, colour, dashes, group.label if len(groups) > 1 else "the server's policy")

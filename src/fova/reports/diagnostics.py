@@ -24,7 +24,8 @@ WORDS = {
     "td_error": "The mean absolute error of the critics against their own target.",
     "policy_distance": "Between the policy that a client received and its own after local training: from 0 to 1.",
 }
-MOST_POINTS = 300
+MOST_POINTS = 100  # of a line
+MOST_LINES = 12  # of single clients in a chart
 
 
 def diagnostics(group: Group) -> list[Chart]:
@@ -39,25 +40,30 @@ def _chart(group: Group, metric: str) -> Chart | None:
     curves = {client: curve for client, curve in curves.items() if len(curve[0]) > 1}
     if not curves:
         return None
-    lines = [svg.Line(client, x, y, CLIENT, faint=True) for client, (x, y) in curves.items()]
+    lines = [
+        svg.Line(client, x, y, CLIENT, faint=True, key="each")
+        for client, (x, y) in list(curves.items())[:MOST_LINES]
+    ]
     mean = _mean(list(curves.values()))
     if mean is not None:
         lines.append(svg.Line("mean of the clients", *mean, CLIENT))
     last = lines[-1]
     words = f"{last.label}: from {last.y[0]:.3g} to {last.y[-1]:.3g}. {WORDS[metric]}"
-    keys = [svg.Key("mean of the clients", CLIENT), svg.Key("each client (thin)", CLIENT)]
+    left_out = len(curves) - MOST_LINES
+    keys = [svg.Key("mean of the clients", CLIENT), svg.Key("each client (thin)", CLIENT, series="each")]
     return Chart(
         SHOWN[metric],
         svg.line_chart(SHOWN[metric], words, lines, [], STEPS, metric.replace("_", " ")),
         svg.legend(keys),
         words,
+        note=f"{left_out} more clients are in the mean." if left_out > 0 else "",
     )
 
 
 def _curve(group: Group, client: str, metric: str) -> tuple[list[float], list[float]]:
     """The metric of a client by its gradient steps; rounds in which it is not a finite number are left out."""
     record = group.first
-    rounds = record.rounds[:: max(1, len(record.rounds) // MOST_POINTS)]
+    rounds = record.rounds[:: max(1, -(-len(record.rounds) // MOST_POINTS))]
     points = [
         (float(line.number * record.run.local_steps), line.clients[client][metric])
         for line in rounds

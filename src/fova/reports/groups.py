@@ -50,13 +50,17 @@ class Group:
         """The server's mean return at the end of every finished run that was played."""
         return [record.final.server.mean_return for record in self.records if record.final is not None]
 
-    def client_means(self, values: Callable[[Record], Mapping[str, float]]) -> dict[str, float]:
-        """By client, the mean over seeds of some values of the records."""
+    def client_values(self, values: Callable[[Record], Mapping[str, float]]) -> dict[str, list[float]]:
+        """By client, some value of every record that has it."""
         found: dict[str, list[float]] = {}
         for record in self.records:
             for client, value in values(record).items():
                 found.setdefault(client, []).append(value)
-        return {client: float(np.mean(each)) for client, each in found.items()}
+        return found
+
+    def client_means(self, values: Callable[[Record], Mapping[str, float]]) -> dict[str, float]:
+        """By client, the mean over seeds of some values of the records."""
+        return {client: float(np.mean(each)) for client, each in self.client_values(values).items()}
 
 
 def read_groups(paths: Sequence[Path]) -> list[Group]:
@@ -140,7 +144,10 @@ def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:
     for setting, name in zip(settings, names):
         same_name = [other for other, other_name in zip(settings, names) if other_name == name]
         differing = [key for key in setting if any(other.get(key) != setting[key] for other in same_name)]
-        details = [str(setting[key]) if key == "task" else f"{key} {setting[key]}" for key in differing]
+        spelt = {"lam": "lambda"}  # `lambda` cannot name a Python field
+        details = [
+            str(setting[key]) if key == "task" else f"{spelt.get(key, key)} {setting[key]}" for key in differing
+        ]
         labels.append(", ".join([name, *details]))
     return labels
 

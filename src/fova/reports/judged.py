@@ -69,8 +69,8 @@ def _chart(verdict: Verdict) -> Chart:
         svg.interval_chart(title, words, shown, "discounted return from the first state"),
         svg.legend(
             [
-                svg.Key("return of the logged episodes", DATA, "diamond"),
-                svg.Key("estimate for the policy, with its 90 % interval", SERVER, "circle"),
+                svg.Key("return of the logged episodes", DATA, "diamond", series="data"),
+                svg.Key("estimate for the policy, with its 90 % interval", SERVER, "circle", series="estimate"),
             ]
         ),
         verdict.sentence(),

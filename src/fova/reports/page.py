@@ -7,11 +7,12 @@ template `page.html.jinja` lays it out, `rendering.py` puts it together. Charts 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
 from fova.reports import charts, story
-from fova.reports.cells import RUN_COLUMNS, Table, clients_table, run_row
+from fova.reports.cells import RUN_COLUMNS, Table, client_comparison, clients_table, run_row, summary_table
 from fova.reports.charts import Chart, VoteCharts
 from fova.reports.diagnostics import diagnostics
 from fova.reports.groups import Group, comparable, read_groups
@@ -23,6 +24,8 @@ from fova.reports.series import votes
 from fova.run.config import load_config
 from fova.run.records import Record
 from fova.version import __version__
+
+T = TypeVar("T")
 
 Pictures = Mapping[str, Scene | str | None]  # by the label of a group
 
@@ -71,6 +74,7 @@ class ComparisonPart:
     heading: str
     sentences: Sequence[str]
     charts: Sequence[Chart]
+    tables: Sequence[Table]
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,8 @@ def _overview(groups: Sequence[Group]) -> Overview:
         ComparisonPart(
             name if len(by_data) > 1 else "",
             [*story.comparison(members), *participation_sentences(members)],
-            _drawn(charts.learning_curves(members)),
+            _present(charts.learning_curves(members)),
+            _present(summary_table(members), client_comparison(members)),
         )
         for name, members in by_data.items()
     ]
@@ -155,7 +160,7 @@ def _group_section(group: Group, groups: Sequence[Group], picture: Scene | str |
         heading="In short" if alone else group.label,
         sentences=story.summary(group),
         picture=picture,
-        charts=_drawn(
+        charts=_present(
             charts.learning_curves([group]) if alone else None,
             charts.clients_over_training(group),
             charts.server_against_clients(group),
@@ -168,8 +173,8 @@ def _group_section(group: Group, groups: Sequence[Group], picture: Scene | str |
     )
 
 
-def _drawn(*found: Chart | None) -> list[Chart]:
-    return [chart for chart in found if chart is not None]
+def _present(*found: T | None) -> list[T]:
+    return [each for each in found if each is not None]
 
 
 # --- Running it again ---

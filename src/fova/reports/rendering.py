@@ -53,7 +53,7 @@ def _hash(text: str) -> str:
 
 @cache
 def _style() -> str:
-    return _resource("page.css") + palette.css()
+    return palette.css() + "\n" + _resource("page.css")
 
 
 @cache

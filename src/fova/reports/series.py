@@ -127,7 +127,9 @@ def data_returns(group: Group) -> list[float]:
 
 
 def _evaluations(group: Group) -> list[list[Evaluation]]:
-    return [record.evaluations for record in group.records]
+    """The evaluations of every finished run, so that a curve ends at the figure that is told; else of every run."""
+    finished = [record for record in group.records if record.final is not None]
+    return [record.evaluations for record in finished or group.records]
 
 
 # --- Votes ---

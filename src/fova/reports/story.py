@@ -15,13 +15,12 @@ from fova.evaluation.metrics import best_of_training
 from fova.evaluation.statistics import FEWEST_RUNS, how_sure, mean_over_runs
 from fova.federation.clients import complete
 from fova.reports.groups import Group
+from fova.reports.losses import in_a_row, losses_in_words
 from fova.reports.palette import VOTER_WORDS
 from fova.reports.series import Votes, final_client_returns
 
 # Shares nearer to one another than this are called level.
 NOTICEABLE = 0.05
-# A loss that is so many times as large at the end as in the beginning is named.
-TENFOLD = 10.0
 
 
 def number(value: float) -> str:
@@ -140,10 +139,11 @@ def _against_clients(group: Group, server: float) -> list[str]:
     if group.mode != "federated" or len(returns) < 2:
         return []
     average, best = float(np.mean(list(returns.values()))), max(returns, key=lambda name: returns[name])
+    apart = number(abs(server - average))
+    place = f"{apart} {'better' if server >= average else 'worse'} than" if apart != number(0.0) else "level with"
     return [
-        f"The clients' own policies earn {number(average)} on average, so the server's is "
-        f"{number(abs(server - average))} {'better' if server >= average else 'worse'} than its mean client; the "
-        f"best of them, {best}, earns {number(returns[best])}."
+        f"The clients' own policies earn {number(average)} on average, so the server's is {place} its mean client; "
+        f"the best of them, {best}, earns {number(returns[best])}."
     ]
 
 
@@ -193,38 +193,7 @@ def _what_went_wrong(group: Group) -> list[str]:
         if times:
             listed = ", ".join(f"{name} ({counted(rounds, 'round')})" for name, rounds in times.items())
             sentences.append(f"{words}: {listed}.")
-    return [*sentences, *_losses_that_grew(group)]
-
-
-def _losses_that_grew(group: Group) -> list[str]:
-    """Clients whose actor's loss grew more than tenfold during the first run, and whether that is a bad sign."""
-    first, last = (_losses(group, fifth) for fifth in ("first", "last"))
-    grown = [n for n, (actor, _) in last.items() if n in first and actor > TENFOLD * max(first[n][0], 1.0)]
-    if not grown:
-        return []
-    listed = _listed([f"{name} (from {first[name][0]:,.0f} to {last[name][0]:,.0f})" for name in grown])
-    words = f"The actor's loss grew more than tenfold at {listed}."
-    if any(last[name][1] > TENFOLD * max(first[name][1], 1.0) for name in grown):
-        return [f"{words} The critics' loss grew as well, so training may diverge: lower the learning rates."]
-    reason = (
-        "It holds the likelihood of the client's actions under the policy that the client received, which is tiny "
-        "where that policy is sure of other actions. The critics' loss did not grow, so this shows how far the "
-        "client's behaviour is from the global policy, not that training diverges."
-    )
-    return [f"{words} {reason}"]
-
-
-def _losses(group: Group, which: str) -> dict[str, tuple[float, float]]:
-    """Mean losses of each client's actor and critics over the first or the last fifth of the first run's rounds."""
-    trained = [line for line in group.first.rounds if line.clients]
-    fifth = max(1, len(trained) // 5)
-    lines = trained[:fifth] if which == "first" else trained[-fifth:]
-    names = dict.fromkeys(name for line in lines for name in line.clients)
-
-    def mean(name: str, metric: str) -> float:
-        return float(np.mean([abs(line.clients[name].get(metric, 0.0)) for line in lines if name in line.clients]))
-
-    return {name: (mean(name, "actor_loss"), mean(name, "critic_loss")) for name in names}
+    return [*sentences, *losses_in_words(group)]
 
 
 def _how_sure(group: Group) -> str:
@@ -241,7 +210,7 @@ def vote_summary(group: Group, votes: Sequence[Votes]) -> list[str]:
     """Who won the vote where, which clients were imitated, which were led, and who counted at the server."""
     winners = {client_votes.client: winner(client_votes) for client_votes in votes}
     sentences = [
-        text.format(clients=_listed([client for client, won in winners.items() if won == voter]))
+        text.format(clients=in_a_row([client for client, won in winners.items() if won == voter]))
         for voter, text in _OUTCOMES.items()
         if voter in winners.values()
     ]
@@ -327,7 +296,7 @@ def _at_the_server(group: Group) -> list[str]:
     left_out = [client for client in shares if client not in counted_in]
     if left_out:
         sentences.append(
-            f"Imitated: the shared policy is made of what {_listed(counted_in)} sent; {_listed(left_out)} hardly "
+            f"Imitated: the shared policy is made of what {in_a_row(counted_in)} sent; {in_a_row(left_out)} hardly "
             "counted."
         )
     return sentences
@@ -343,9 +312,3 @@ def _place(value: float, other: float) -> str:
 def _base_name(data: str) -> str:
     """A quality as it is, a file without its folders."""
     return Path(data).name
-
-
-def _listed(names: Sequence[str]) -> str:
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"

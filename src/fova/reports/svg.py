@@ -3,11 +3,15 @@
 The page could carry Plotly, but its script is some 4.5 MB a page. What a run's report has to show are lines with
 bands, stacked shares and dots; drawn here, they weigh a few kilobytes each, need no script, follow the page's
 colours in the dark, print sharply, and can be read out: every chart says in words what it shows, and every
-point has a tooltip. Colours are the classes of `palette.css`. Numbers in, markup out.
+point of a short curve has a tooltip. Colours are the classes of `palette.css`. Numbers in, markup out.
+
+A chart of a page carries its numbers for the page's script (`page.js`), which adds a crosshair, zoom and downloads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from matplotlib.ticker import MaxNLocator
@@ -21,6 +25,8 @@ SMALL_WIDTH, SMALL_HEIGHT = 300, 170
 CHARACTER = 7.2  # about the width of one, in the same units
 ROW = 38  # height of a row of dots
 LABEL_CHARACTERS = 16  # of a row's label; longer ones are cut, the tooltip has them whole
+MOST_MARKS = 60  # points of a line that have a mark each; longer and thin lines have none
+TOP, BOTTOM = 10, HEIGHT - 46  # of the plot
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class Line:
     high: Sequence[float] | None = None
     dashes: Sequence[float] = ()
     faint: bool = False
+    key: str = ""  # the entry of the legend that hides it; its label if empty
 
 
 @dataclass(frozen=True)
@@ -91,26 +98,31 @@ def line_chart(
     y_label: str,
     place: tuple[float, float] | None = None,
 ) -> Markup:
-    """Curves over training with bands, and levels to compare with. `place` is where in a larger picture it goes."""
+    """Curves over training with bands, and levels to compare with.
+
+    `place` is where in a larger picture it goes, which no script will ever read.
+    """
+    told = place is None
     values = [v for line in lines for v in (*line.y, *(line.low or ()), *(line.high or ()))]
     low, high = _span([*values, *(level.value for level in levels)])
     y_ticks = _ticks(low, high)
     left = 30 + CHARACTER * max(len(_tick_label(tick)) for tick in y_ticks)
-    y = Axis(min(low, y_ticks[0]), max(high, y_ticks[-1]), HEIGHT - 46, 10, y_ticks)
+    y = Axis(min(low, y_ticks[0]), max(high, y_ticks[-1]), BOTTOM, TOP, y_ticks)
     first, last = _span([v for line in lines for v in line.x])
     x = Axis(first, last, left, RIGHT, _ticks(first, last, most=5))
+    ticks: list[Markup] = [*_y_grid(y, left, RIGHT, _tick_label), *_x_ticks(x, BOTTOM)]
     return _chart(
         title,
         description,
         WIDTH,
         HEIGHT,
-        _y_grid(y, left, RIGHT, _tick_label),
-        _x_ticks(x, HEIGHT - 46),
+        element("g", ticks, class_="ticks") if told else ticks,
         _axis_names(x_label, y_label, left),
-        [_level(level, x, y) for level in levels],
-        [_band(line, x, y) for line in lines],
-        [_line(line, x, y) for line in lines],
+        [_level(level, x, y, told) for level in levels],
+        [_band(line, x, y, told) for line in lines],
+        [_line(line, x, y, told) for line in lines],
         place=place,
+        told=_scales(x, y, x_label) | {"data_zoom": ""} if told else {},
     )
 
 
@@ -130,7 +142,13 @@ def share_chart(
         outline = [*zip(x_values, above), *reversed(list(zip(x_values, below)))]
         words = f"{label}: {values[0]:.0%} at first, {values[-1]:.0%} at the end"
         areas.append(
-            element("path", element("title", words), d=_path(outline, x, y) + "Z", class_=f"area {colour}")
+            element(
+                "path",
+                element("title", words),
+                d=_path(outline, x, y) + "Z",
+                class_=f"area {colour}",
+                **_series(label, label, x_values, values),
+            )
         )
         below = above
     return _chart(
@@ -141,6 +159,7 @@ def share_chart(
         areas,
         _y_grid(y, left, right, lambda value: f"{value:.0%}"),
         _x_ticks(x, bottom),
+        told=_scales(x, y, "gradient steps of each client"),
     )
 
 
@@ -156,7 +175,9 @@ def dot_chart(title: str, description: str, rows: Sequence[Dots], server: float 
     line = []
     if server is not None:
         words = element("title", f"server's policy: {server:,.1f}")
-        line = [element("path", words, d=f"M{x(server):.1f} 8V{bottom}", class_=f"line {SERVER}")]
+        line = [
+            element("path", words, d=f"M{x(server):.1f} 8V{bottom}", class_=f"line {SERVER}", data_series="server")
+        ]
     return _chart(
         title,
         description,
@@ -167,6 +188,10 @@ def dot_chart(title: str, description: str, rows: Sequence[Dots], server: float 
         element("text", x_label, x=(left + WIDTH) / 2, y=height - 6.0, text_anchor="middle"),
         line,
         [_dots(row, x, 8 + ROW * (i + 0.5), left) for i, row in enumerate(rows)],
+        told=_table(
+            ("client", "its data", "its own policy", "the server's policy"),
+            [(*row, server) for row in rows],
+        ),
     )
 
 
@@ -187,6 +212,7 @@ def interval_chart(title: str, description: str, rows: Sequence[Interval], x_lab
         _x_ticks(x, bottom),
         element("text", x_label, x=(left + WIDTH) / 2, y=height - 6.0, text_anchor="middle"),
         [_interval(row, x, 8 + ROW * (i + 0.5), left) for i, row in enumerate(rows)],
+        told=_table(("client", "its data", "the policy", "low", "high"), rows),
     )
 
 
@@ -200,7 +226,9 @@ def _chart(
     height: float,
     *parts: str | Sequence[str],
     place: tuple[float, float] | None = None,
+    told: Mapping[str, str] = MappingProxyType({}),
 ) -> Markup:
+    """The whole chart. What is `told` is for the script."""
     placed = {"x": place[0], "y": place[1], "width": width, "height": height} if place else {}
     return element(
         "svg",
@@ -210,7 +238,37 @@ def _chart(
         role="img",
         aria_label=f"{title}. {description}",
         class_="chart",
+        **told,
     )
+
+
+def _scales(x: Axis, y: Axis, x_label: str) -> dict[str, str]:
+    """What the script needs to turn places into values and back."""
+    axes = {"data_across": x, "data_up": y}
+    ends = {name: _compact((a.first, a.last, a.at_first, a.at_last)) for name, a in axes.items()}
+    return {**ends, "data_unit": x_label}
+
+
+def _series(
+    key: str,
+    label: str,
+    x: Sequence[float],
+    y: Sequence[float],
+    low: Sequence[float] | None = None,
+    high: Sequence[float] | None = None,
+) -> dict[str, str | None]:
+    """The numbers of one series, and the entry of the legend that hides it."""
+    numbers = {"data_x": x, "data_y": y, "data_low": low, "data_high": high}
+    named: dict[str, str | None] = {"data_series": key, "data_label": label}
+    return named | {name: None if values is None else _compact(values) for name, values in numbers.items()}
+
+
+def _compact(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.5g}" for value in values)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> dict[str, str]:
+    return {"data_table": json.dumps([columns, *rows])}
 
 
 def _y_grid(y: Axis, left: float, right: float, label: Callable[[float], str]) -> list[Markup]:
@@ -240,29 +298,35 @@ def _axis_names(x_label: str, y_label: str, left: float) -> list[Markup]:
     ]
 
 
-def _line(line: Line, x: Axis, y: Axis) -> Markup:
+def _line(line: Line, x: Axis, y: Axis, told: bool) -> Markup:
+    marked = zip(line.x, line.y) if len(line.x) <= MOST_MARKS and not line.faint else ()
     points = [
         element("circle", element("title", f"{line.label}: {b:,.1f} at {a:,.0f}"), cx=x(a), cy=y(b), r=3.2)
-        for a, b in zip(line.x, line.y)
+        for a, b in marked
     ]
     drawn = element("path", d=_path(list(zip(line.x, line.y)), x, y), stroke_dasharray=_dashes(line.dashes))
-    return element("g", drawn, points, class_=f"line {line.colour}" + (" faint" if line.faint else ""))
+    numbers = _series(line.key or line.label, line.label, line.x, line.y, line.low, line.high) if told else {}
+    look = f"line {line.colour}" + (" faint" if line.faint else "")
+    return element("g", drawn, points, class_=look, **numbers)
 
 
-def _band(line: Line, x: Axis, y: Axis) -> Markup:
+def _band(line: Line, x: Axis, y: Axis, told: bool) -> Markup:
     if line.low is None or line.high is None:
         return Markup()
     outline = [*zip(line.x, line.high), *reversed(list(zip(line.x, line.low)))]
-    return element("path", d=_path(outline, x, y) + "Z", class_=f"band {line.colour}")
+    series = (line.key or line.label) if told else None
+    return element("path", d=_path(outline, x, y) + "Z", class_=f"band {line.colour}", data_series=series)
 
 
-def _level(level: Level, x: Axis, y: Axis) -> Markup:
+def _level(level: Level, x: Axis, y: Axis, told: bool) -> Markup:
     return element(
         "path",
         element("title", f"{level.label}: {level.value:,.1f}"),
         d=f"M{x.at_first:.1f} {y(level.value):.1f}H{x.at_last:.1f}",
         stroke_dasharray=_dashes(level.dashes),
         class_=f"line {level.colour}",
+        data_series=level.label if told else None,
+        data_value=_compact([level.value]) if told else None,
     )
 
 
@@ -274,18 +338,22 @@ def _dots(row: Dots, x: Axis, y: float, left: float) -> Markup:
     if row.data is not None:
         words = element("title", f"{row.label}, its data: {row.data:,.1f}")
         outline = f"M{x(row.data):.1f} {y - 13:.1f}l7 7l-7 7l-7 -7Z"
-        marks.append(element("path", words, d=outline, class_=f"dot {DATA}"))
+        marks.append(element("path", words, d=outline, class_=f"dot {DATA}", data_series="data"))
     if row.policy is not None:
         words = element("title", f"{row.label}, its own policy: {row.policy:,.1f}")
-        marks.append(element("circle", words, cx=x(row.policy), cy=y + 6, r=6, class_=f"dot {CLIENT}"))
+        mark = element(
+            "circle", words, cx=x(row.policy), cy=y + 6, r=6, class_=f"dot {CLIENT}", data_series="policy"
+        )
+        marks.append(mark)
     return element("g", label, marks)
 
 
 def _interval(row: Interval, x: Axis, y: float, left: float) -> Markup:
     words = element("title", f"{row.label}, the policy: {row.value:,.2f} [{row.low:,.2f}, {row.high:,.2f}]")
-    bar = element("path", words, d=f"M{x(row.low):.1f} {y + 6:.1f}H{x(row.high):.1f}", class_=f"line {SERVER}")
+    bar = element("path", d=f"M{x(row.low):.1f} {y + 6:.1f}H{x(row.high):.1f}", class_=f"line {SERVER}")
     dot = element("circle", words, cx=x(row.value), cy=y + 6, r=5, class_=f"dot {SERVER}")
-    return element("g", _dots(Dots(row.label, row.data, None), x, y, left), bar, dot)
+    estimate = element("g", bar, dot, data_series="estimate")
+    return element("g", _dots(Dots(row.label, row.data, None), x, y, left), estimate)
 
 
 def _path(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> str:
@@ -320,11 +388,13 @@ class Key(NamedTuple):
     colour: str
     mark: Literal["line", "area", "diamond", "circle"] = "line"
     dashes: Sequence[float] = ()
+    series: str = ""  # what the reader can hide with it; the label if empty
 
 
 def legend(keys: Sequence[Key]) -> Markup:
     """The marks of a chart with their meanings."""
-    return element("ul", [element("li", _swatch(key), key.label) for key in keys], class_="legend")
+    entries = [element("li", _swatch(key), key.label, data_key=key.series or key.label) for key in keys]
+    return element("ul", entries, class_="legend")
 
 
 def _swatch(key: Key) -> Markup:

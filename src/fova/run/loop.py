@@ -5,7 +5,7 @@ and stops. Its order makes a run safe to stop anywhere: log, put the log on disk
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -30,7 +30,7 @@ from fova.policy import Policy, from_actor
 from fova.progress import Progress
 from fova.run.averaging import running_mean
 from fova.run.callbacks import OnRound, RoundSummary, asks_to_stop
-from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from fova.run.checkpoint import Rows, checkpoints, load_checkpoint, save_checkpoint
 from fova.run.config import Config
 from fova.run.directory import STOPPED_EARLY, RunDirectory
 from fova.run.events import EventLog
@@ -78,9 +78,12 @@ class Loop:
         self.config, self.run, self.engine, self.task, self.progress = config, run, engine, task, progress
         self.privacy = privacy
         self.together = config.run.mode != "local"
-        self.averages = self.together and config.run.average_rounds > 1
+        self.averages = self.together and config.run.averaged_rounds > 1
         self.on_round: OnRound | None = None
         self.selection: Selection | None = None
+        self.rows: Rows | None = None  # whose learners the engine holds, if not everybody's
+        # Saves what other processes hold of a state; gives back their shares.
+        self.save_shares: Callable[[State], Sequence[range]] = lambda state: ()
         self._stops_early = False
         self._resume = f"{resume_with} {run.path}"
         self._clients: Mapping[str, Any] = {}
@@ -109,7 +112,11 @@ class Loop:
 
     def last_state(self) -> State | None:
         """The state in the newest checkpoint; None if there is none yet."""
-        return load_checkpoint(self.run.checkpoints, self.fresh_state(), self.config.fingerprint())
+        return self.saved_state(self.fresh_state())
+
+    def saved_state(self, fresh: State) -> State | None:
+        """The state in the newest checkpoint, shaped like a fresh one; None if there is none yet."""
+        return load_checkpoint(self.run.checkpoints, fresh, self.config.fingerprint(), self.rows)
 
     def fresh_state(self) -> State:
         """The state before the first round."""
@@ -122,7 +129,7 @@ class Loop:
         for remark in self.statistics.remarks:
             self.progress.note(remark)
         fresh = self.fresh_state()
-        state = load_checkpoint(self.run.checkpoints, fresh, self.config.fingerprint()) or fresh
+        state = self.saved_state(fresh) or fresh
         self._insist_on_rounds_left(state)
         self.run.rewind(state.round if state.round else -1)
         self._note_clients()
@@ -191,12 +198,13 @@ class Loop:
 
     def _engine_round(self, state: State) -> tuple[State, RoundReport]:
         """One round, and the mean of the server's policies after it."""
-        average = state.average
+        average, begun = state.average, state.average != ()
         state, report = self.engine.round(state)
         if self.averages:
             policy = self.config.algorithm.policy(state.broadcast)
-            average = running_mean(average, policy, state.round, self.config.run.average_rounds)
-        return state._replace(average=average), report
+            rounds = state.round if begun else 1
+            average = running_mean(average if begun else policy, policy, rounds, self.config.run.averaged_rounds)
+        return state._replace(average=average if self.averages else ()), report
 
     def _judged(self, state: State) -> dict[str, Any]:
         """What the judge says about the server's policy, where it is asked after this round."""
@@ -303,7 +311,7 @@ class Loop:
 
     def _save(self, state: State) -> None:
         self.run.flush()
-        save_checkpoint(self.run.checkpoints, state, self.config.fingerprint())
+        save_checkpoint(self.run.checkpoints, state, self.config.fingerprint(), self.save_shares(state))
         if self.together:
             self.server_policy(state).save(self.run.policy)
 
@@ -356,7 +364,7 @@ class Loop:
             played = self._play(self._to_play(state, run.final_clients) | chosen, run.final_episodes)
         if policy is not None:  # again: a kill may have come between the last checkpoint and its policy
             policy.save(self.run.policy)
-        self._save_client_policies(state)
+        self.save_client_policies(state)
         results = {name: rollouts.to_json() for name, rollouts in played.items()}
         self._log_final(state, results)
         if state.round < run.rounds:
@@ -374,14 +382,15 @@ class Loop:
     # --- Policies ---
 
     def server_policy(self, state: State) -> Policy:
-        actor = state.average if self.averages else self.config.algorithm.policy(state.broadcast)
+        averaged = self.averages and state.average != ()
+        actor = state.average if averaged else self.config.algorithm.policy(state.broadcast)
         return self._policy(actor, client="server", rounds=state.round)
 
     def _result(self, state: State) -> Policy:
         """The policy that the run ends with."""
         return self.server_policy(state) if self.selection is None else self.selection.best()
 
-    def _save_client_policies(self, state: State) -> None:
+    def save_client_policies(self, state: State) -> None:
         """Write every client's own policy. Names of clients become names of files."""
         policies = self.client_policies(state)
         if policies:
