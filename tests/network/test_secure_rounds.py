@@ -233,6 +233,7 @@ def test_a_round_is_not_unmasked_for_other_clients(nodes, tmp_path):
         ({"aggregation": "returns"}, "returns need single ones"),
         ({"aggregation": "algorithm"}, "aggregation is algorithm"),
         ({"largest_share": 0.3}, "can limit nobody's share"),
+        ({"privacy": "server", "privacy_clip": 1.0, "privacy_noise": 1.0}, "privacy is server, which clips single"),
         ({"compress": "int8"}, "cannot be compressed"),
         ({"normalise": True}, "--no-normalise"),
     ],
@@ -246,6 +247,11 @@ def test_a_unit_of_reward_that_clients_would_have_to_tell_is_refused(tmp_path):
     config = settings("fova", aggregation="uniform", normalise=False)
     with pytest.raises(FovaError, match="--reward-unit 1"):
         new_run(tmp_path, config, secure_aggregation=True)
+
+
+def test_judging_is_refused_where_single_figures_are_hidden(tmp_path):
+    with pytest.raises(FovaError, match="Leave --judge or --secure-aggregation out"):
+        new_run(tmp_path, settings(**SUMS, hold_out=0.2), secure_aggregation=True, judge=True)
 
 
 def test_two_clients_are_too_few(tmp_path):
