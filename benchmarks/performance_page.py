@@ -91,6 +91,20 @@ def _step(settings: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _rivals(settings: dict[str, Any]) -> list[str]:
+    lines = [
+        "| networks | clients | FOVA, ms per client-step | PyTorch, ms | PyTorch compiled, ms "
+        "| times quicker than PyTorch | than PyTorch compiled |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for setting, sizes in settings.items():
+        for clients, figures in sizes.items():
+            cells = [_range(figures["milliseconds"][name]) for name in ("FOVA", "PyTorch", "PyTorch compiled")]
+            cells += [f"**{_range(figures['times_quicker'][name])}**" for name in ("PyTorch", "PyTorch compiled")]
+            lines.append(f"| {setting} | {clients} | {' | '.join(cells)} |")
+    return lines
+
+
 def _algorithms(settings: dict[str, Any]) -> list[str]:
     lines = [f"| client-steps per second | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
     for algorithm in sorted(next(iter(settings.values()))):
@@ -174,6 +188,7 @@ def _deployed(requests: dict[str, Any]) -> list[str]:
 TABLES = {
     "start_up": _start_up,
     "step": _step,
+    "rivals": _rivals,
     "algorithms": _algorithms,
     "shares": _shares,
     "growth": _growth,
