@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tensorboardX import SummaryWriter
+if TYPE_CHECKING:
+    from tensorboardX import SummaryWriter
 
 # A sub-run keeps a file open. In larger federations only the first clients have one; the mean is that of all.
 MOST_CLIENTS = 50
@@ -37,6 +38,8 @@ class EventLog:
             writer.close()
 
     def write(self, entry: Mapping[str, Any]) -> None:
+        from tensorboardX import SummaryWriter  # not before the first round is over: it takes a while
+
         for sub_run, tag, value in self._scalars.of(entry):
             if sub_run not in self._writers:
                 self._writers[sub_run] = SummaryWriter(str(self._directory / sub_run), purge_step=self._purge)
