@@ -24,6 +24,8 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".service": "ini
 LINK = re.compile(r"(?P<before>\]\()(?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2[^\S\n]*$", re.MULTILINE | re.DOTALL)
 SEARCH = 'data-md-component="search" role="dialog"'
+CODE = re.compile(r"(<pre[^>]*>(?:<span></span>)?)<code>")
+EMPTY_HEADER = re.compile(r"<th([^>]*)></th>")
 OUTSIDE = ("http://", "https://", "mailto:")
 
 
@@ -66,8 +68,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Give the theme's search dialog a name for screen readers."""
-    return output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
+    """Mend what hinders screen readers and keyboards in the theme's pages."""
+    output = output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
+    output = CODE.sub(r'\1<code tabindex="0">', output)  # long lines can be scrolled with the keyboard
+    return EMPTY_HEADER.sub(r"<td\1></td>", output)
 
 
 def _origin(uri: str) -> str:

@@ -284,7 +284,7 @@ PUBLISHED = {
     },
     ("fova", "recommended"): FOVA
     | {"actor": "clipped", "weigh": "data", "alpha": "auto", "lam": "auto", "beta": "auto"}
-    | {"server_weights": "returns", "actor_lr": 3e-4},
+    | {"server_weights": "returns", "actor_lr": 3e-4, "data_returns": True, "relative_weights": True},
     ("cql-fl", "published"): KIT,
     ("cql-fl", "paper"): CQL,
     ("cql-fl", "fova-program"): KIT | LAYER_NORM | {"actor_layer_norm": True, "temperature": 0.2},

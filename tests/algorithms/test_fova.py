@@ -320,7 +320,9 @@ def test_presets_differ_in_every_row_of_the_published_table():
     }
     recommended = configure("fova", "recommended")
     beyond = {f for f in Fova.__dataclass_fields__ if getattr(equations, f) != getattr(recommended, f)}
-    assert beyond == {"actor", "actor_lr", "weigh", "alpha", "lam", "beta", "server_weights"}
+    assert beyond == {
+        "actor", "actor_lr", "weigh", "alpha", "lam", "beta", "server_weights", "data_returns", "relative_weights",
+    }  # fmt: skip
     assert isinstance(equations, ActorCritic)
 
 

@@ -69,10 +69,13 @@ def show(tab, page, size, scheme):
     tab.open(page)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
-def test_the_start_page_in_browser(tab, site, size, scheme):
-    show(tab, site / "index.html", size, scheme)
+LOOKS = [("index", size, scheme) for size in SIZES for scheme in ("light", "dark")]
+LOOKS += [("tutorials/own-data", "desktop", "dark"), ("algorithms/fova", "phone", "light")]
+
+
+@pytest.mark.parametrize(("page", "size", "scheme"), LOOKS)
+def test_a_page_in_browser(tab, site, page, size, scheme):
+    show(tab, site / f"{page}.html", size, scheme)
     assert tab.errors == []
     assert [url for url in tab.requests if not url.startswith(("file:", "data:", "blob:"))] == []
     assert tab.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]

@@ -168,7 +168,7 @@ def changed(content, mutation):
 def read(engine, content):
     """As the engine reads an answer of the member east to the first round."""
     answer = Message(content, 1, "train")
-    return engine._read(answer, lambda records: engine._submission("east", 0, records))
+    return engine.read(answer, lambda records: engine._submission("east", 0, records))
 
 
 def test_the_honest_message_is_accepted(engine):
@@ -202,7 +202,7 @@ def test_objects_whose_bytes_are_changed_never_raise_anything_that_ends_the_serv
         reply = inflate(answer.object_id, contents)
         read_or_not = read(engine, reply.content) if isinstance(reply, Message) and reply.has_content() else None
     except Exception as error:  # noqa: BLE001  what `_pull` hands on as the member's error
-        read_or_not = engine._read(error, lambda records: records)
+        read_or_not = engine.read(error, lambda records: records)
         assert isinstance(read_or_not, Refusal)
     if isinstance(read_or_not, Refusal):
         assert read_or_not.why.isprintable()

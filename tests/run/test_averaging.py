@@ -68,7 +68,31 @@ def test_a_resumed_run_has_the_same_mean(averaged, tmp_path):
 def test_a_setting_that_a_later_version_adds_does_not_keep_old_runs_from_going_on(monkeypatch):
     config = Config(None, (), algorithm=fova.algorithms.configure("fed-bc"), algorithm_name="fed-bc")
     before = config.fingerprint()
-    assert Config(None, (), config.algorithm, "fed-bc", RunConfig(average_rounds=2)).fingerprint() != before
-    removed = RunConfig.__dataclass_fields__["average_rounds"]  # a version without it
+    assert Config(None, (), config.algorithm, "fed-bc", RunConfig(reward_scale=2.0)).fingerprint() != before
+    removed = RunConfig.__dataclass_fields__["reward_scale"]  # a version without it
     monkeypatch.delitem(RunConfig.__dataclass_fields__, removed.name)
     assert config.fingerprint() == before
+
+
+def test_automatic_rounds_are_a_tenth_of_the_run_and_at_most_five():
+    rounds = {9: 1, 19: 1, 20: 2, 49: 4, 50: 5, 1000: 5}
+    assert {n: RunConfig(rounds=n).averaged_rounds for n in rounds} == rounds
+    assert RunConfig(rounds=50, average_rounds=7).averaged_rounds == 7
+
+
+def test_a_run_that_took_the_last_policy_goes_on_with_a_mean(averaged, tmp_path):
+    """A longer run averages over more rounds. The mean begins with the first policy after the resume."""
+    seen = []
+    fova.train(clients=federation(), directory=tmp_path / "run", average_rounds=1, **TINY)
+    settings = (tmp_path / "run" / "config.toml").read_text()
+    settings = settings.replace("rounds = 6", "rounds = 8").replace("average_rounds = 1", "average_rounds = 3")
+    (tmp_path / "run" / "config.toml").write_text(settings)
+    fova.resume(tmp_path / "run", federation=federation(), on_round=lambda it: seen.append(it.policy))
+    plain = []
+    fova.train(
+        clients=federation(), directory=tmp_path / "plain", on_round=lambda it: plain.append(it.policy),
+        **(TINY | {"rounds": 8}),
+    )  # fmt: skip
+    np.testing.assert_array_equal(weights(seen[0]), weights(plain[6]))
+    mean = weights(plain[6]) + (weights(plain[7]) - weights(plain[6])) / 3
+    np.testing.assert_allclose(weights(seen[1]), mean, atol=1e-6)

@@ -152,7 +152,7 @@ class Server(eqx.Module):
 class Learner(eqx.Module):
     """What a client carries from round to round. The broadcast overwrites the networks of actor and critic."""
 
-    actor: "Model"
+    actor: Any  # Model, or None if the algorithm has no actor
     critic: Any  # Model, or None if the algorithm has no critics
     target_critic: Any  # the network of target critics, or None
     extra: Any = None  # what one algorithm carries beyond the skeleton

@@ -147,6 +147,8 @@ class Fova(ActorCritic):
             "lam": "auto",
             "beta": "auto",
             "server_weights": "returns",  # the plain mean of an expert and a beginner plays like neither
+            "data_returns": True,  # else credit takes 200 gradient steps to travel one step back
+            "relative_weights": True,  # good and bad episodes inside one client differ by less than any fixed beta
             "actor_lr": 3e-4,
         },
         # the paper's text

@@ -1,8 +1,8 @@
 """Federated fitted Q evaluation: the value of a given policy, fitted across clients without moving their data.
 
 Le, Voloshin and Yue, "Batch Policy Learning under Constraints". Every client fits critics of a frozen policy to its
-own transitions, and the server averages them. Nothing is improved: the policy is part of the broadcast and is never
-changed. It enters as the actor of the first broadcast (`with_policy`).
+own transitions, and the server averages them. Nothing is improved. The policy does not change, so a client computes
+its actions once, before the first round: `next_actions` of the data are those of the policy, not of the log.
 
 Several critics are fitted at once. Each has its own first weights, its own minibatches and its own target network,
 so they are as many independent repetitions of the method, and their spread says how far its result depends on
@@ -30,13 +30,11 @@ from fova.algorithms.base import (
     Metrics,
     Model,
     RewardUnit,
-    Server,
     Submission,
     replace,
-    weighted_mean,
 )
-from fova.networks import MLP, ActorKind, Initialisation, make_actor, polyak, taken
-from fova.settings import Within
+from fova.networks import MLP, Initialisation, polyak, taken
+from fova.settings import LARGEST, Within
 from fova.spaces import Box, Discrete, Space
 
 # --- The critics ------------------------------------------------------------------------------------------
@@ -128,14 +126,14 @@ class Fqe(ActorCritic):
     """Critics with their own first weights and minibatches; their spread is part of the interval."""
     huber: Annotated[float, Within(0)] = 1.0
     """Error, in units of reward, beyond which the loss is linear; 0 is the squared loss."""
+    lowest: float = -LARGEST
+    """Least target: a value per step is a weighted mean of rewards, so it is never below all of them."""
+    highest: float = LARGEST
+    """Largest target."""
     tau: Annotated[float, Within(0, 1)] = 0.05
     """Share of the current critics that the target critics take over at every step."""
     hidden: Annotated[tuple[int, ...], Within(1, 65_536)] = (64, 64)
     """Widths of the hidden layers of the critics."""
-    policy_hidden: Annotated[tuple[int, ...], Within(1, 65_536)] = (256, 256)
-    """Widths of the hidden layers of the evaluated policy."""
-    actor: ActorKind = "clipped"
-    """Kind of the evaluated policy, if its actions are continuous. Its best action is evaluated: that is played."""
 
     @property
     def stride(self) -> int:
@@ -148,21 +146,23 @@ class Fqe(ActorCritic):
 
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:
         self.check_space(space)
-        actor_key, critic_key = jax.random.split(key)
-        critics = Critics(critic_key, space, self.critics, self.hidden, self.critic_layer_norm, self.initialisation)
-        # Only the shapes of this actor count: `with_policy` puts the evaluated policy in its place.
-        actor = make_actor(actor_key, space, self.actor, self.policy_hidden, self.actor_layer_norm)
-        return Learner(Model.start(actor, 0.0), Model.start(critics, self.critic_lr), critics)
+        critics = Critics(key, space, self.critics, self.hidden, self.critic_layer_norm, self.initialisation)
+        return Learner(None, Model.start(critics, self.critic_lr), critics)
+
+    def parameters(self, learner: Learner) -> Broadcast:
+        return Broadcast(None, learner.critic.network)
+
+    def receive(self, learner: Learner, broadcast: Broadcast) -> Learner:
+        return replace(learner, critic=replace(learner.critic, network=broadcast.critic))
 
     def step(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Learner, Metrics]:
-        # --- The target: the frozen policy acts from s' on ---
-        actions = broadcast.actor(batch.next_observations).mode()
+        # --- The target: the policy acts from s' on ---
         each = Batch(*(field.reshape(self.critics, -1, *field.shape[1:]) for field in batch))
-        next_actions = actions.reshape(self.critics, -1, actions.shape[-1])
-        next_value = learner.target_critic.each(each.next_observations, next_actions)
+        next_value = learner.target_critic.each(each.next_observations, each.next_actions)
         y = target(each.rewards, each.terminals, next_value, self.discount)
+        y = jnp.clip(y, self.lowest, self.highest)
 
         # --- One step of every critic towards it ---
         def loss(critics: Critics) -> tuple[Float[Array, ""], Float[Array, "critics batch"]]:
@@ -180,20 +180,10 @@ class Fqe(ActorCritic):
 
     def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
         """The critics count by the rows they were fitted to, so that the mean is that of the pooled data."""
-        states = data.spread(MEASURED_STATES).observations
+        measured = data.spread(MEASURED_STATES)
         rows = data.length.astype(jnp.float32)
-        value = learner.critic(states, broadcast.actor(states).mode()).mean()
+        value = learner.critic(measured.next_observations, measured.next_actions).mean()
         return learner, Submission(self.parameters(learner), jnp.log(rows), {"rows": rows, "value": value})
-
-    def aggregate(self, server: Server, submissions: Submission) -> Server:
-        """The mean of the critics. The policy stays as the server sent it, whatever clients send back."""
-        mean = weighted_mean(submissions.parameters.critic, submissions.log_weight)
-        return replace(server, broadcast=Broadcast(server.broadcast.actor, mean))
 
     def networks(self, parameters: Broadcast) -> Any:
         return parameters.critic
-
-
-def with_policy(server: Server, actor: Any) -> Server:
-    """The server's first state, with the policy to evaluate in its broadcast."""
-    return replace(server, broadcast=Broadcast(actor, server.broadcast.critic))

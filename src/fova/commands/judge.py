@@ -27,17 +27,17 @@ class JudgeOptions:
     """Directories of runs, for instance runs/wards."""
     data: tuple[str, ...] = ()
     """Judge on these data files instead, one per client. They must not have trained the policy."""
-    rounds: int = 40
+    rounds: int = 60
     """Rounds of the fit."""
-    steps: int = 200
+    steps: int = 100
     """Gradient steps of every critic at every client in a round."""
-    critics: int = 5
+    critics: int = 4
     """Repetitions of the fit; their spread is part of the intervals."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the critics' hidden layers."""
-    batch_size: int = 256
+    batch_size: int = 128
     """Transitions in a minibatch."""
-    critic_lr: float = 3e-4
+    critic_lr: float = 1e-3
     """Adam's learning rate."""
     huber: float = 1.0
     """Error, in units of reward, beyond which the loss is linear; 0 is the squared loss."""

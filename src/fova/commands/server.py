@@ -1,6 +1,7 @@
 """`fova server`: train one policy across clients on other machines."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,12 +84,15 @@ def command(arguments: list[str]) -> None:
     tables = {"server": ("fova.network.server_config", "ServerConfig")}
     config, options = parse_run(arguments, ServerOptions, "fova server", tables)
     from fova.network.deployment import Address, serve
-    from fova.network.server_config import create_run, read_server
-    from fova.run.directory import RunDirectory, free_name, named
+    from fova.network.server_config import create_run, read_server, write_server
+    from fova.run.directory import VERDICT, RunDirectory, free_name, named
 
     if options.resume:
         run = RunDirectory.open(options.resume)
-        _, network = read_server(run)
+        run_id, network = read_server(run)
+        if options.server.judge:  # also for a run that is finished, and was started without it
+            network = replace(network, judge=True, judge_rounds=options.server.judge_rounds)
+            write_server(run, run_id, network)
     else:
         network = options.server
         stem = f"server-{Path(config.algorithm_name).stem}-{config.task or 'data'}"
@@ -110,6 +114,17 @@ def command(arguments: list[str]) -> None:
     finally:
         progress.finish()
     terminal.write_line(f"policy   {run.policy}\nmetrics  {run.path / 'metrics.jsonl'}")
+    if network.judge:
+        _show_verdict(run.path / VERDICT, terminal)
+
+
+def _show_verdict(path: Path, terminal: Terminal) -> None:
+    from fova.evaluation.judging.verdict import Verdict
+    from fova.reports.verdicts import verdict_table
+
+    verdict = Verdict.from_json(json.loads(path.read_text()), str(path))
+    terminal.print(verdict_table(verdict))
+    terminal.write_line(f"{verdict.sentence()}\nverdict  {path}")
 
 
 def _check_certificates(network: "ServerConfig", insecure: bool) -> Path | None:

@@ -50,6 +50,7 @@ class ClientStatistics:
     reward_deviations: float  # sum of |reward - the client's mean reward|
     behaviour_return: float  # mean return of the whole episodes, in the units of the log
     observations: Sums | None = None  # None where observations are not normalised
+    reward_range: tuple[float, float] | None = None  # coarse bounds; only told where a policy is judged
 
     @property
     def mean_reward(self) -> float:
@@ -90,6 +91,25 @@ def client_statistics(data: Transitions, reward_scale: float = 1.0, normalise: b
         behaviour_return=float(data.whole_episode_returns().mean()),
         observations=client_sums(data.observations) if normalise else None,
     )
+
+
+def coarse_range(data: Transitions) -> tuple[float, float]:
+    """Bounds of the rewards that show no row: 0, or a power of two beyond them.
+
+    Where an episode ends, nothing is paid afterwards, so 0 is inside.
+    """
+    least, most = float(data.rewards.min()), float(data.rewards.max())
+    if data.terminals.any():
+        least, most = min(least, 0.0), max(most, 0.0)
+    return -_power_above(-least), _power_above(most)
+
+
+def _power_above(number: float) -> float:
+    """The smallest power of two, or 0, or minus a power of two, that is not below the number."""
+    if number == 0.0:
+        return 0.0
+    exponent = math.log2(abs(number))
+    return 2.0 ** math.ceil(exponent) if number > 0.0 else -(2.0 ** math.floor(exponent))
 
 
 # --- What the server derives ------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from fova.federation import rounds
 from fova.federation.clients import ClientSpec, Federation
 from fova.federation.engine import State
 from fova.federation.privacy import Privacy
-from fova.federation.statistics import Statistics, client_statistics
+from fova.federation.statistics import ClientStatistics, Statistics, client_statistics
 from fova.federation.wire import from_named_arrays, named_arrays
 from fova.machine import runtime
 from fova.machine.files import write_atomically
@@ -160,12 +160,15 @@ class Client:
 
     def hello(self) -> RecordDict:
         """Load and check the data. Return the client's name and, if the plan asks for them, its statistics."""
+        return messages.hello_answer(self.plan, self.config.name, self._told())
+
+    def _told(self) -> ClientStatistics | None:
+        """What the client tells about its data before the first round; None if the plan does not ask."""
         (data,) = self.federation.clients.values()
-        told = None
-        if self.plan.gathers_statistics:
-            told = client_statistics(data, self.plan.run.reward_scale, self.plan.run.normalise)
         self.journal.note(f"joined a federation with {len(data):,} transitions, {self.plan.algorithm_name}")
-        return messages.hello_answer(self.plan, self.config.name, told)
+        if not self.plan.gathers_statistics:
+            return None
+        return client_statistics(data, self.plan.run.reward_scale, self.plan.run.normalise)
 
     def round(self, content: RecordDict) -> RecordDict:
         """Train one round from the last accepted state, save the new state and return the reply."""
@@ -199,16 +202,7 @@ class Client:
         save_checkpoint(self.checkpoints, State(number + 1, (), stacked), self.plan.training_fingerprint())
         if self.plan.privacy is not None:
             self._spend(self.plan.privacy, question, sent)
-        own = self.plan.algorithm.local_policy(learner)
-        policy = from_actor(
-            own,
-            statistics.normaliser,
-            self.plan.space,
-            client=self.config.name,
-            algorithm=self.plan.algorithm_name,
-            rounds=number + 1,
-        )
-        policy.save(self.checkpoints / "policy.safetensors")
+        self._keep_policy(learner, statistics, number + 1)
         self.journal.note(
             f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
         )
@@ -218,6 +212,22 @@ class Client:
         if self.plan.secure:
             return self.secure.masked(content, sent, broadcast)
         return messages.round_answer(self.plan, number, self.config.name, sent)
+
+    def figures(self, content: RecordDict) -> RecordDict:
+        """What the client's data says about a policy; see `JudgingClient`."""
+        raise Refused("The server asks for figures, but its plan judges no policy.")
+
+    def _keep_policy(self, learner: Any, statistics: Statistics, rounds: int) -> None:
+        """Save the client's own policy. It never leaves the client."""
+        policy = from_actor(
+            self.plan.algorithm.local_policy(learner),
+            statistics.normaliser,
+            self.plan.space,
+            client=self.config.name,
+            algorithm=self.plan.algorithm_name,
+            rounds=rounds,
+        )
+        policy.save(self.checkpoints / "policy.safetensors")
 
     def _spend(self, privacy: Privacy, question: str, sent: Submission) -> None:
         """Enter a private answer into the client's own account and keep it, before it leaves."""
@@ -286,8 +296,16 @@ def client_of(config: ClientConfig, plan: Plan) -> Client:
     known = files or config.task  # a dataset that Minari finds by its name may change unnoticed
     if _kept is None or _kept[0] != key or not known:
         forget()  # before the next one takes as much memory
-        _kept = key, Client(config, plan)
+        _kept = key, _kind(plan)(config, plan)
     return _kept[1]
+
+
+def _kind(plan: Plan) -> type[Client]:
+    if plan.judge is None:
+        return Client
+    from fova.network.judging_client import JudgingClient  # here, because it is derived from Client
+
+    return JudgingClient
 
 
 def forget() -> None:
@@ -319,6 +337,11 @@ def tell_about_columns(config: ClientConfig, run_id: str, asked: Columns) -> Rec
 @app.train()
 def answer_round(message: Message, context: Context) -> Message:
     return _answer(message, context, lambda client: client.round(message.content))
+
+
+@app.evaluate()
+def answer_figures(message: Message, context: Context) -> Message:
+    return _answer(message, context, lambda client: client.figures(message.content))
 
 
 def _answer(message: Message, context: Context, work: Any) -> Message:

@@ -106,7 +106,7 @@ class FlowerEngine:
         if not self.plan.gathers_statistics:
             assert unit is not None  # a private run says its unit
             return Statistics(Normaliser.identity(columns), unit)
-        present = sorted(self._wait_for_clients())
+        present = sorted(self.wait_for_clients())
         told = {name: self.told[name] for name in present}
         share = self.plan.run.largest_share
         normaliser, remarks = common_normaliser(told, columns, share)
@@ -183,7 +183,7 @@ class FlowerEngine:
                 raise SaidNo(f"it is out of this run after {self.record.offences[name]} offences")
             return name, messages.read_statistics(content, self.plan)
 
-        answer = self._read(reply, read)
+        answer = self.read(reply, read)
         if isinstance(answer, Refusal):
             self._refuse(node, answer.why)
             if answer.offence:
@@ -204,7 +204,7 @@ class FlowerEngine:
         nodes = self.asking.patiently(self.grid.get_nodes)
         return one_line(next((info.name for info in nodes if info.node_id == node), ""))
 
-    def _wait_for_clients(self) -> dict[str, int]:
+    def wait_for_clients(self) -> dict[str, int]:
         """Wait until as many clients are connected as the server wants."""
         shown = -1
         while len(clients := self._present()) < self.network.min_clients:
@@ -218,7 +218,7 @@ class FlowerEngine:
 
     def _collect(self, state: State) -> tuple[Answers, int]:
         """Ask this round's clients, and sort what comes back before the deadline."""
-        present = self.record.playing(self._wait_for_clients(), state.round, self.network.min_clients)
+        present = self.record.playing(self.wait_for_clients(), state.round, self.network.min_clients)
         clients = self._choose(state.round, present)
         question = messages.round_questions(self.plan, state.round, state.broadcast, self.statistics)
         questions = {node: question(counted(state).get(name, 0)) for name, node in clients.items()}
@@ -226,7 +226,7 @@ class FlowerEngine:
         names = {node: name for name, node in clients.items()}
         for node, reply in self.asking.ask(messages.ROUND, questions, self.network.deadline):
             name = names.pop(node)
-            answer = self._read(reply, partial(self._submission, name, state.round))
+            answer = self.read(reply, partial(self._submission, name, state.round))
             if not isinstance(answer, Refusal):
                 answers.sent.put(name, answer)
                 continue
@@ -249,7 +249,7 @@ class FlowerEngine:
                 f"{name} is out of the run after {self.record.eject_after} offences, the last: {why}"
             )
 
-    def _read(self, reply: Reply, read: Callable[[RecordDict], T]) -> T | Refusal:
+    def read(self, reply: Reply, read: Callable[[RecordDict], T]) -> T | Refusal:
         """What `read` makes of a member's reply, or why it cannot be used. Nothing in a reply ends the server."""
         try:
             if isinstance(reply, Exception):

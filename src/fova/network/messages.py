@@ -8,7 +8,8 @@
                     client -> server   ConfigRecord about: version, run, client
                                        ArrayRecord  statistics: rows, episodes, terminals, reward_sum,
                                                     reward_squares, reward_deviations, behaviour_return and, if
-                                                    observations are normalised, total, squares (not under privacy)
+                                                    observations are normalised, total, squares (not under privacy);
+                                                    where a policy is judged, reward_range: powers of two
     round (train)   server -> client   ConfigRecord about: version, run, plan, round, counted, fingerprint
                                        ArrayRecord  broadcast:  actor/..., critic/..., extra/...
                                        ArrayRecord  frame: mean, std, reward_unit
@@ -16,6 +17,11 @@
                                        ArrayRecord  parameters: actor/..., critic/..., extra/...
                                                     (in the form that the plan's envelope encodes)
                                        MetricRecord metrics: submission/log_weight and the algorithm's metrics
+    figures (evaluate), after the rounds in which a policy is judged
+                    server -> client   ConfigRecord about: version, run, plan, fingerprint
+                                       ArrayRecord  broadcast: critic/...
+                    client -> server   ConfigRecord about: version, run, client, fingerprint
+                                       MetricRecord figures: those of `fova.evaluation.judging.verdict.Figures`
     any refusal     client -> server   ConfigRecord about: version, run, client, refused (the reason in words)
 
 `round` counts from 0. `counted` is the number of finished rounds when the server last accepted a submission of this
@@ -25,6 +31,7 @@ the request is stale. A reply with any other record, array or metric is refused.
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +42,7 @@ from fova.algorithms.base import Submission
 from fova.data.normalise import Normaliser, Sums
 from fova.data.tables.columns import Columns
 from fova.data.tables.survey import Survey
+from fova.evaluation.judging.verdict import Figures
 from fova.federation.clients import MOST_ROWS
 from fova.federation.statistics import ClientStatistics, Statistics
 from fova.federation.wire import expected_arrays, from_named_arrays, named_arrays
@@ -45,9 +53,11 @@ from fova.settings import LARGEST
 from fova.version import __version__
 
 LONGEST_SURVEY = 10_000_000  # characters
-HELLO, ROUND = "query", "train"  # Flower's names for the two kinds of message
+HELLO, ROUND, FIGURES = "query", "train", "evaluate"  # Flower's names for the kinds of message
 COUNTS = ("rows", "episodes", "terminals")
 NUMBERS = (*COUNTS, "reward_sum", "reward_squares", "reward_deviations", "behaviour_return")
+FIGURE_NAMES = tuple(field.name for field in fields(Figures))
+UNKNOWN: dict[str, Any] = {field.name: np.nan for field in fields(Figures) if field.default is not None}
 WEIGHT = "submission/log_weight"  # sent among the metrics, under a name that no metric uses
 
 
@@ -153,6 +163,8 @@ def hello_answer(plan: Plan, client: str, statistics: ClientStatistics | None) -
         arrays = {name: np.asarray(getattr(statistics, name), np.float64) for name in NUMBERS}
         if statistics.observations is not None:
             arrays |= {"total": statistics.observations.total, "squares": statistics.observations.squares}
+        if statistics.reward_range is not None:
+            arrays["reward_range"] = np.asarray(statistics.reward_range, np.float64)
         records["statistics"] = _record(arrays)
     return RecordDict(records)
 
@@ -195,7 +207,9 @@ def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
     if not plan.gathers_statistics:
         return None
     columns = dict.fromkeys(("total", "squares"), (plan.space.observation,)) if plan.run.normalise else {}
-    shapes = dict.fromkeys(NUMBERS, ()) | columns
+    shapes: dict[str, tuple[int, ...]] = {**dict.fromkeys(NUMBERS, ()), **columns}
+    if plan.judge is not None:
+        shapes["reward_range"] = (2,)
     try:
         arrays = _arrays(content, "statistics", {name: (shape, np.float64) for name, shape in shapes.items()})
     except Refused as error:
@@ -212,7 +226,15 @@ def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
         raise Refused("its statistics count more episodes than rows, or more ends than episodes")
     insist_on_possible_sums(counts["rows"], arrays)
     sums = Sums(counts["rows"], arrays["total"], arrays["squares"]) if plan.run.normalise else None
-    return ClientStatistics(**numbers | counts, observations=sums)  # type: ignore[arg-type]
+    told = ClientStatistics(**numbers | counts, observations=sums)  # type: ignore[arg-type]
+    return told if plan.judge is None else replace(told, reward_range=_range(arrays["reward_range"]))
+
+
+def _range(sent: NDArray[Any]) -> tuple[float, float]:
+    low, high = (float(end) for end in sent)
+    if not -LARGEST <= low <= high <= LARGEST:
+        raise Refused(f"its rewards lie between {low:.3g} and {high:.3g}, which no data has")
+    return low, high
 
 
 def insist_on_possible_sums(rows: int, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -246,6 +268,44 @@ def read_round_answer(content: RecordDict, plan: Plan, number: int, like: Submis
     metrics = {name: np.asarray(intake.number(value, name), np.float32) for name, value in sent.items()}
     parameters = from_named_arrays(arrays, like.parameters)
     return Submission(parameters, metrics.pop(WEIGHT), metrics)  # type: ignore[arg-type]
+
+
+# --- Judging ---
+
+
+def figures_question(plan: Plan, broadcast: Any) -> RecordDict:
+    about = _about(plan.run_id, plan=plan.to_json(), fingerprint=plan.fingerprint())
+    return RecordDict({"about": about, "broadcast": _record(named_arrays(broadcast))})
+
+
+def read_critics(content: RecordDict, plan: Plan) -> Any:
+    """The fitted critics in a question for figures."""
+    like = plan.start()[1].broadcast
+    return from_named_arrays(_arrays(content, "broadcast", expected_arrays(like)), like).critic
+
+
+def figures_answer(plan: Plan, client: str, figures: Figures) -> RecordDict:
+    """A client's own figures. What is unknown or not finite is left out."""
+    about = _about(plan.run_id, client=client, fingerprint=plan.fingerprint())
+    known = {name: value for name, value in asdict(figures).items() if value is not None and np.isfinite(value)}
+    return RecordDict({"about": about, "figures": MetricRecord(known)})
+
+
+def read_figures(content: RecordDict, plan: Plan, told: ClientStatistics) -> Figures:
+    """The figures in a reply: single numbers, about as many rows and episodes as the client told before."""
+    if _config(content).get("fingerprint") != plan.fingerprint():
+        raise Refused("it follows another plan: the fingerprints differ")
+    _insist_on_records(content, {"about", "figures"})
+    sent: Mapping[str, Any] = content.metric_records.get("figures", {})
+    strange = [name for name in sent if name not in FIGURE_NAMES]
+    if strange:
+        raise Refused(f"its figures hold {one_line(strange[0], 60)}, which was not asked for")
+    numbers = {name: intake.number(value, name) for name, value in sent.items()}
+    about = {name: numbers.get(name) for name in ("rows", "episodes")}
+    if about != {"rows": told.rows, "episodes": told.episodes}:
+        raise Refused(f"its figures are about other data than it told of: {about}")
+    counts = {"rows": told.rows, "episodes": told.episodes}
+    return Figures(**UNKNOWN | numbers | counts)
 
 
 # --- Records ---

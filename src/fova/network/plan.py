@@ -26,6 +26,7 @@ from fova.federation.compression import COMPRESSIONS
 from fova.federation.engine import insist_on_whole_steps
 from fova.federation.privacy import Privacy
 from fova.federation.wire import Envelope
+from fova.network.judging import Judging
 from fova.network.secure_rules import insist_on_sums
 from fova.run.config import Config, RunConfig
 from fova.settings import fill
@@ -48,6 +49,7 @@ class Plan:
     columns: Columns | None = None  # what the columns of the clients' tables mean, if they hold tables
     agreed: Agreement | None = None  # how the clients' tables are encoded
     secure: bool = False  # the server sees sums of the clients' updates only
+    judge: Judging | None = None  # the policy to judge, if this is no training
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -79,6 +81,7 @@ class Plan:
         tables = {
             "columns": None if self.columns is None else self.columns.to_table(),
             "agreed": None if self.agreed is None else self.agreed.to_json(),
+            "judge": None if self.judge is None else self.judge.to_json(),
         }
         content = {field.name: getattr(self, field.name) for field in fields(self)}
         content |= {"algorithm": asdict(self.algorithm), "run": asdict(self.run), "space": self.space.to_json()}
@@ -93,15 +96,16 @@ class Plan:
                 f"The server runs fova {content.get('version')}, but this client has fova {__version__}. "
                 "Install the same version on both."
             )
-        name = content["algorithm_name"]
+        name, space = content["algorithm_name"], Space.from_json(content["space"])
         return Plan(
             **content
             | {
                 "algorithm": algorithms.configure(name, **content["algorithm"]),
                 "run": fill(RunConfig, content["run"], "of the server's run"),
-                "space": Space.from_json(content["space"]),
+                "space": space,
                 "columns": None if content["columns"] is None else Columns.of(content["columns"]),
                 "agreed": None if content["agreed"] is None else Agreement.from_json(content["agreed"]),
+                "judge": None if content["judge"] is None else Judging.from_json(content["judge"], space),
             }
         )
 
@@ -132,7 +136,7 @@ class Plan:
 
     @property
     def root_key(self) -> Any:
-        return jax.random.key(self.run.seed)
+        return jax.random.key(self.run.seed if self.judge is None else self.judge.settings.seed)
 
     def start(self) -> tuple[Any, Any]:
         """The learner that every client starts from, and the server's initial state."""

@@ -59,7 +59,7 @@ class SecureEngine(FlowerEngine):
         self.record.offences |= {name: int(count) for name, count in state.memo.get(OFFENCES, {}).items()}
         failed = 0
         while failed < ATTEMPTS:
-            present = self.record.playing(self._wait_for_clients(), state.round, self.network.min_clients)
+            present = self.record.playing(self.wait_for_clients(), state.round, self.network.min_clients)
             attempt = Attempt(state, self._choose(state.round, present))
             try:
                 return self._finished_round(attempt, self._mean(attempt))
@@ -146,7 +146,7 @@ class SecureEngine(FlowerEngine):
         for node, reply in self.asking.ask(kind, questions, self.network.deadline):
             name = names.pop(node)
             reader = Reader(self.plan, attempt.session.session, name)
-            answer = self._read(reply, lambda content, reader=reader: read(reader, content))  # type: ignore[misc]
+            answer = self.read(reply, lambda content, reader=reader: read(reader, content))  # type: ignore[misc]
             if not isinstance(answer, Refusal):
                 answers[name] = answer
                 continue

@@ -13,16 +13,19 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fova.errors import FovaError
+from fova.evaluation.judging.judge import JudgeSettings
 from fova.machine.interrupts import Interrupted, StopSignal
+from fova.network import judging_server
 from fova.network.asking import Asking, Pause
 from fova.network.engine import HELLO_SECONDS, SECONDS_BETWEEN_LOOKS, FlowerEngine
 from fova.network.journal import Journal
+from fova.network.plan import Plan
 from fova.network.secure_engine import SecureEngine
-from fova.network.server_config import make_plan, read_server
+from fova.network.server_config import ServerConfig, make_plan, read_server
 from fova.network.surveying import Surveyor, agreement
 from fova.progress import Progress
 from fova.run.config import load_config
-from fova.run.directory import RunDirectory
+from fova.run.directory import VERDICT, RunDirectory
 from fova.run.loop import Finished, Loop
 from fova.tasks import registry
 
@@ -49,9 +52,12 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     agreed = agreement(run, config, lambda columns: surveyor.gather(columns, seconds, SECONDS_BETWEEN_LOOKS))
     plan = make_plan(config, network, run_id, agreed)
     answers = run.path / "answers"
-    engine = (SecureEngine if plan.secure else FlowerEngine)(
-        grid, plan, network, progress, pause_unless_stopped, pause, answers
-    )
+
+    def start(plan: Plan) -> FlowerEngine:
+        kind = SecureEngine if plan.secure else FlowerEngine
+        return kind(grid, plan, network, progress, pause_unless_stopped, pause, answers)
+
+    engine = start(plan)
     task = registry.get(config.task) if config.task else None
     # Every round is saved: its clients have moved on and cannot repeat it.
     config = replace(config, algorithm=plan.algorithm, run=replace(config.run, checkpoint_seconds=0.0))
@@ -59,11 +65,20 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
     try:
         with run.lock():
             finished = loop.finish(loop.train(StopSignal(progress.note, request.exists, threads=False)))
+            if network.judge:
+                judge_policy(plan, run, network, start)
     finally:
         request.unlink(missing_ok=True)
         shutil.rmtree(answers, ignore_errors=True)
     progress.finish()
     return finished
+
+
+def judge_policy(plan: Plan, run: RunDirectory, network: ServerConfig, start: judging_server.Start) -> None:
+    """Judge the trained policy over the network and write the verdict into the run's directory."""
+    settings = JudgeSettings(rounds=network.judge_rounds)
+    found = judging_server.judge(plan, run.path, settings, start)
+    run.write_json(VERDICT, found.to_json())
 
 
 @app.main()

@@ -31,6 +31,10 @@ class ServerConfig:
     """Seconds that clients have to answer in a round; whoever is later is left out of it."""
     eject_after: Annotated[int, Within(0, 1_000_000)] = 10
     """Messages of one client that have to be refused or rejected before it is out of the run; 0 never."""
+    judge: bool = False
+    """After training, judge the policy on the episodes that clients hold out (--hold-out). Rows stay with them."""
+    judge_rounds: Annotated[int, Within(1, 100_000)] = 60
+    """Rounds of the fit, if the policy is judged."""
     secure_aggregation: bool = False
     """The server learns the mean of the clients' updates and metrics in a round, and no single one: clients send
     them under masks that cancel. Needs --aggregation uniform or size; see docs/privacy.md#secure-aggregation."""
@@ -115,8 +119,12 @@ def create_run(path: Path, config: Config, network: ServerConfig) -> RunDirector
     if config.run.mode != "federated":
         raise FovaError(f"mode is {config.run.mode!r}, but clients of a real federation can only be federated.")
     run.create(config)
-    run.write_json("server.json", {"run_id": run_id, **asdict(network)})
+    write_server(run, run_id, network)
     return run
+
+
+def write_server(run: RunDirectory, run_id: str, network: ServerConfig) -> None:
+    run.write_json("server.json", {"run_id": run_id, **asdict(network)})
 
 
 def read_server(run: RunDirectory) -> tuple[str, ServerConfig]:

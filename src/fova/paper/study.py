@@ -36,10 +36,21 @@ PAPER_WIDTH = {
 
 RECOMMENDED = Variant("fova", "fova")
 EQUATIONS = Variant("fova (equations)", "fova", preset="equations")
+RELEASED = Variant("fova (released)", "fova", preset="released")
 BASELINES = (
     Variant("fedora", "fedora", preset="layer-norm"),
     Variant("fed-td3bc", "fed-td3bc", preset="layer-norm"),
     Variant("fed-bc", "fed-bc"),
+)
+
+# What the recommended preset does about good and bad episodes inside one client, each part removed in turn.
+INSIDE_CHANGES = (
+    RECOMMENDED,
+    Variant("without data returns", "fova", settings={"data_returns": False}),
+    Variant("without relative weights", "fova", settings={"relative_weights": False}),
+    Variant("without both", "fova", settings={"data_returns": False, "relative_weights": False}),
+    Variant("the last policy", "fova", run={"average_rounds": 1}),
+    Variant("fed-bc, the last policy", "fed-bc", run={"average_rounds": 1, "aggregation": "returns"}),
 )
 
 # The same help for everybody: every rival weights clients by the returns in their data, as FOVA does.
@@ -103,7 +114,7 @@ CHANGES = (
     Variant("without the vote", "fova", settings={"vote": False}),
     Variant("without imitation", "fova", settings={"lam": 0.0}),
     EQUATIONS,
-    Variant("fova (released)", "fova", preset="released"),
+    RELEASED,
 )
 
 # Ways to weight clients whose data covers different parts of the task.
@@ -149,10 +160,27 @@ ENTRIES = (
     ),
     Entry(
         "same-weights",
-        "Every algorithm weights clients by the returns in their data",
+        "FOVA and its rivals, with and without the same client weights",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
+        (RECOMMENDED, *SAME_WEIGHTS, *BASELINES, Variant("fed-iql", "fed-iql"), RELEASED),
+        FIVE_SEEDS,
+    ),
+    Entry(
+        "same-weights-mazes",
+        "Larger mazes of which each client knows one half, with the same weights for everybody",
+        tuple(
+            Case(f"maze2d-{maze} near + far", f"maze2d-{maze}", ("near", "near", "far", "far"), 5_000)
+            for maze in ("medium", "large")
+        ),
         (RECOMMENDED, *SAME_WEIGHTS),
         FIVE_SEEDS,
+    ),
+    Entry(
+        "inside-changes",
+        "What data returns, relative weights and the running mean are worth",
+        (MIXED[2], _inside("hopper"), *(_uniform(task, "medium-expert") for task in ("hopper", "halfcheetah"))),
+        INSIDE_CHANGES,
+        {"quick": QUICK, "small": replace(FIVE_SEEDS["small"], seeds=3)},
     ),
     Entry(
         "mixed-quality-walker2d",

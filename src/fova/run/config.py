@@ -40,6 +40,7 @@ WITHOUT_EFFECT_ON_TRAINING = (
     "final_episodes",
     "final_clients",
     "checkpoint_seconds",
+    "average_rounds",  # what is averaged is never sent to clients
     "track",
     "privacy_epsilon",
     "data_sequence",  # by paths; the data itself is compared
@@ -50,6 +51,7 @@ COPIES = 3
 BYTES_OF_A_NUMBER = 4
 MOST_ROUNDS = 999_999  # checkpoints are named by six digits
 MOST_EPISODES = 1_000_000
+MOST_AVERAGED = 5  # rounds of the running mean of policies, if it is automatic
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,9 @@ class RunConfig:
     largest_share: Annotated[float | None, Within(0, 1, above=True)] = None
     """Largest share of the mean that one client may have, whatever it claims. By default 0.5 from five clients on,
     and no limit with fewer. 1 believes every claim; see docs/privacy.md#bad-clients."""
-    average_rounds: Annotated[int, Within(1, MOST_ROUNDS)] = 1
-    """Play, judge and save the running mean of the server's policies over about so many rounds. It is steadier than
-    the last one. 1 takes the last one."""
+    average_rounds: Annotated[int | Literal["auto"], Within(1, MOST_ROUNDS)] = "auto"
+    """Play, judge and save the running mean of the server's policies over about so many rounds, which is steadier
+    than the last policy. auto is a tenth of the rounds, at most 5. 1 takes the last policy."""
     participation: Annotated[float, Within(0, 1, above=True)] = 1.0
     """Share of the clients that take part in each round, drawn anew every round."""
     cohort: Annotated[int, Within(1, 1_000_000)] = 64
@@ -133,6 +135,13 @@ class RunConfig:
     """With privacy: the delta that epsilon is stated for."""
     privacy_epsilon: Annotated[float | None, Within(0, above=True)] = None
     """With privacy: a budget. A run whose rounds would spend more does not start."""
+
+    @property
+    def averaged_rounds(self) -> int:
+        """Rounds over which the server's policy is averaged."""
+        if self.average_rounds == "auto":
+            return max(1, min(MOST_AVERAGED, self.rounds // 10))
+        return self.average_rounds
 
     def __post_init__(self) -> None:
         check_ranges(self)

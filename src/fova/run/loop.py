@@ -78,7 +78,7 @@ class Loop:
         self.config, self.run, self.engine, self.task, self.progress = config, run, engine, task, progress
         self.privacy = privacy
         self.together = config.run.mode != "local"
-        self.averages = self.together and config.run.average_rounds > 1
+        self.averages = self.together and config.run.averaged_rounds > 1
         self.on_round: OnRound | None = None
         self.selection: Selection | None = None
         self._stops_early = False
@@ -191,12 +191,13 @@ class Loop:
 
     def _engine_round(self, state: State) -> tuple[State, RoundReport]:
         """One round, and the mean of the server's policies after it."""
-        average = state.average
+        average, begun = state.average, state.average != ()
         state, report = self.engine.round(state)
         if self.averages:
             policy = self.config.algorithm.policy(state.broadcast)
-            average = running_mean(average, policy, state.round, self.config.run.average_rounds)
-        return state._replace(average=average), report
+            rounds = state.round if begun else 1
+            average = running_mean(average if begun else policy, policy, rounds, self.config.run.averaged_rounds)
+        return state._replace(average=average if self.averages else ()), report
 
     def _judged(self, state: State) -> dict[str, Any]:
         """What the judge says about the server's policy, where it is asked after this round."""
@@ -374,7 +375,8 @@ class Loop:
     # --- Policies ---
 
     def server_policy(self, state: State) -> Policy:
-        actor = state.average if self.averages else self.config.algorithm.policy(state.broadcast)
+        averaged = self.averages and state.average != ()
+        actor = state.average if averaged else self.config.algorithm.policy(state.broadcast)
         return self._policy(actor, client="server", rounds=state.round)
 
     def _result(self, state: State) -> Policy:

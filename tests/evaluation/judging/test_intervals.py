@@ -14,7 +14,7 @@ def test_the_interval_covers_the_mean_as_often_as_it_says():
 def test_the_spread_between_repetitions_widens_it():
     found = of_values(np.array([[0.0], [2.0]]) + np.zeros((2, 10)))
     assert (found.value, found.episode_error) == (1.0, 0.0)
-    assert found.fit_error == pytest.approx(1.0)  # std 1.414 / sqrt(2)
+    assert found.fit_error == pytest.approx(np.sqrt(2))
     assert (found.low, found.high) == (0.0, 2.0)
 
 

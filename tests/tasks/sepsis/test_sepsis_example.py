@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from example_tables import printed_and_made
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.tasks import datasets, registry
@@ -31,3 +32,8 @@ def test_the_files_hold_the_stays_of_the_task(tmp_path):
     np.testing.assert_array_equal(read.actions, np.concatenate([stay.actions for stay in made]))
     np.testing.assert_array_equal(read.rewards, np.concatenate([stay.rewards for stay in made]))
     assert read.terminals.sum() == 20
+
+
+def test_the_table_on_the_page_is_that_of_the_committed_figures(monkeypatch):
+    printed, made = printed_and_made("sepsis", monkeypatch)
+    assert printed == made

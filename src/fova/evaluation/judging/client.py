@@ -1,6 +1,6 @@
 """What one client finds out about a policy on its own data, given fitted critics. Only `Figures` leave it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -16,7 +16,9 @@ from fova.evaluation.judging import estimators, intervals
 from fova.evaluation.judging.estimators import Episodes, padded
 from fova.evaluation.judging.support import Log, action_shares, support
 from fova.evaluation.judging.verdict import Figures
+from fova.federation.statistics import ClientStatistics, client_statistics, coarse_range
 from fova.policy import Policy
+from fova.settings import LARGEST
 from fova.spaces import Discrete
 
 Floats = NDArray[np.float64]
@@ -40,33 +42,87 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """The terms in which critics see a federation's data. All clients use the same."""
+
+    normaliser: Normaliser  # of observations
+    discount: float
+    unit: float = 1.0  # rewards are divided by it
+    level: float = 0.0  # what one step is worth in the data, in units; critics fit the difference from it
+    lowest: float = -LARGEST  # a value per step is never below, in units of the log
+    highest: float = LARGEST
+
+    def rewards(self, rewards: NDArray[Any], terminals: NDArray[Any]) -> NDArray[np.float32]:
+        """Rewards in units, lowered so that every value per step is lower by `level`.
+
+        v - level = (1 - gamma) x + gamma (1 - terminal) (v' - level) holds for
+        x = r - level - terminal level gamma / (1 - gamma). Critics start near 0, so they start near the value of
+        the data.
+        """
+        ended = self.discount / (1.0 - self.discount) * terminals
+        return np.asarray(rewards / self.unit - self.level * (1.0 + ended), np.float32)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The range of what critics say."""
+        return self.lowest / self.unit - self.level, self.highest / self.unit - self.level
+
+    def values(self, fitted: Floats) -> Floats:
+        """Discounted returns in the units of the log from what critics say."""
+        return (fitted + self.level) * self.unit / (1.0 - self.discount)
+
+
+def policy_actions(policy: Policy, observations: NDArray[Any]) -> NDArray[np.float32]:
+    """The actions that a policy plays, as networks take them: in [-1, 1], or codes of discrete actions."""
+    if isinstance(policy.space.action, Discrete):
+        return np.asarray(policy(observations), np.float32)[:, None]
+    return np.asarray(policy.unit_actions(observations), np.float32)
+
+
+def rows_to_fit(policy: Policy, scale: Scale, data: Transitions) -> Transitions:
+    """A client's raw data as critics of the policy are fitted to it: the policy acts in the next states."""
+    return replace(
+        data,
+        observations=scale.normaliser(data.observations),
+        actions=policy.space.action.to_unit(data.actions),
+        rewards=scale.rewards(data.rewards, data.terminals),
+        next_observations=scale.normaliser(data.next_observations),
+        next_actions=policy_actions(policy, data.next_observations),
+    )
+
+
+def told(data: Transitions) -> ClientStatistics:
+    """What a client tells about the data that it judges on, so that the federation finds its scale."""
+    return replace(client_statistics(data, normalise=False), reward_range=coarse_range(data))
+
+
+@dataclass(frozen=True)
 class Fit:
     """A policy with the critics that were fitted to it."""
 
     policy: Policy
     critics: Critics
-    normaliser: Normaliser
-    discount: float
-    unit: float  # what rewards were divided by
+    scale: Scale
+
+    @property
+    def discount(self) -> float:
+        return self.scale.discount
 
     def values(self, observations: NDArray[Any], actions: NDArray[Any]) -> Floats:
         """Q of actions, as networks take them, at raw observations, in the units of the log, [critics, rows]."""
-        per_step = _in_chunks(self.critics, self.normaliser(observations), np.asarray(actions, np.float32))
-        return per_step * self.unit / (1.0 - self.discount)
+        states = self.scale.normaliser(observations)
+        return self.scale.values(_in_chunks(self.critics, states, np.asarray(actions, np.float32)))
 
     def policy_values(self, observations: NDArray[Any]) -> Floats:
         """Q of the policy's own actions at raw observations, [critics, rows]."""
         return self.values(observations, self.actions(observations))
 
     def actions(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """The actions that the policy plays, as networks take them: in [-1, 1], or codes of discrete actions."""
-        if isinstance(self.policy.space.action, Discrete):
-            return np.asarray(self.policy(observations), np.float32)[:, None]
-        return np.asarray(self.policy.unit_actions(observations), np.float32)
+        return policy_actions(self.policy, observations)
 
     def log(self, data: Transitions) -> Log:
         """Logged decisions as networks take them."""
-        return Log(self.normaliser(data.observations), self.policy.space.action.to_unit(data.actions))
+        return Log(self.scale.normaliser(data.observations), self.policy.space.action.to_unit(data.actions))
 
 
 def figures(fit: Fit, evidence: Evidence) -> Figures:
@@ -117,7 +173,7 @@ def _by_ratios(fit: Fit, evidence: Evidence, episodes: Episodes) -> dict[str, fl
         return {}
     codes = judged.actions[:, 0].astype(np.intp)
     played = fit.actions(judged.observations)
-    behaviour = action_shares(fit.normaliser(judged.observations), fit.log(evidence.logged), action.count)
+    behaviour = action_shares(fit.scale.normaliser(judged.observations), fit.log(evidence.logged), action.count)
     taken = np.maximum(behaviour[np.arange(len(codes)), codes], LEAST_PROBABILITY)
     lengths, last = episodes.lengths, np.cumsum(episodes.lengths) - 1
     ratios = padded((played[:, 0] == codes) / taken, lengths)

@@ -22,23 +22,25 @@ class Estimate(NamedTuple):
     low: float
     high: float
     episode_error: float  # standard error from the choice of episodes
-    fit_error: float  # standard error from the chance in the fit
+    fit_error: float  # standard deviation of a single fit
 
 
 def of_values(values: Floats, allowance: float = 0.0) -> Estimate:
     """The mean of values [repetitions, episodes], with a percentile interval that resamples both.
 
-    `allowance` widens the interval on both sides. With a single episode there is no interval: its ends are NaN.
+    A resample has one repetition of the fit, not a mean of several: repetitions on the same data share most of
+    their errors, so a mean of many is hardly better than one. `allowance` widens the interval on both sides. With
+    a single episode there is no interval: its ends are NaN.
     """
     repetitions, episodes = values.shape
     value = float(values.mean())
     if episodes < 2:
         return Estimate(value, float("nan"), float("nan"), float("nan"), float("nan"))
     rng = np.random.default_rng(0)
-    of_fits, of_episodes = (_counts(rng, count) for count in (repetitions, episodes))
-    means = np.einsum("be,en,bn->b", of_fits, values, of_episodes) / (repetitions * episodes)
+    fits = rng.integers(repetitions, size=RESAMPLES)
+    means = np.einsum("bn,bn->b", values[fits], _counts(rng, episodes)) / episodes
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    fit_error = values.mean(axis=1).std(ddof=1) / np.sqrt(repetitions) if repetitions > 1 else 0.0
+    fit_error = values.mean(axis=1).std(ddof=1) if repetitions > 1 else 0.0
     episode_error = values.mean(axis=0).std(ddof=1) / np.sqrt(episodes)
     return Estimate(value, float(low) - allowance, float(high) + allowance, float(episode_error), float(fit_error))
 

@@ -34,8 +34,8 @@ class Figures:
     difference_high: float
     bellman_error: float  # root mean square, in units of reward per step
     bias: float  # accumulated Bellman error along logged episodes; the intervals are wider by its size
-    episode_error: float  # standard errors of `value`, from the choice of episodes and the chance in the fit
-    fit_error: float
+    episode_error: float  # standard error of `value` from the choice of episodes
+    fit_error: float  # standard deviation of `value` between repetitions of the fit
     difference_error: float  # standard error of `difference` from the choice of episodes
     inside: float | None = None  # share of states in which the policy acts inside the data; None if unknown
     effective_episodes: float | None = None  # that importance sampling rests on; discrete actions only
