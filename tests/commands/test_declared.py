@@ -33,7 +33,7 @@ def test_fields_are_those_of_the_class(kind):
 
 @pytest.mark.parametrize(
     "command",
-    ["train --help", "train --algorithm drpo --help", "server --help", "data train-behaviour --help"],
+    ["train --help", "train --algorithm drpo --help-all", "server --help-all", "data train-behaviour --help"],
 )
 def test_help_from_source_equals_help_from_the_imported_class(fova_command, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "120")

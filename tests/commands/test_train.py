@@ -88,12 +88,12 @@ def test_square_brackets_in_clients_names_are_no_markup(fova_command, tmp_path):
 
 def test_help_and_misspelt_flags_of_an_own_algorithm(fova_command, tmp_path):
     shutil.copy(EXAMPLE, tmp_path / "mine.py")
-    code, out, err = fova_command("train", "--algorithm", "mine.py", "--help")
+    code, out, err = fova_command("train", "--algorithm", "mine.py", "--help-all")
     assert (code, err) == (0, "")
-    assert "Temperature of the weights exp(advantage / temperature)" in out
+    assert "Temperature of the weights exp(advantage / temperature)" in " ".join(out.split())
     code, out, err = fova_command("train", "--algorithm", "mine.py", "--temprature", 3)
     assert code == 2
-    assert "--temperature" in out + err
+    assert "has no flag --temprature. Did you mean --temperature" in err
     assert "Traceback" not in out + err
 
 

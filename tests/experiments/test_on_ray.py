@@ -1,7 +1,10 @@
 """A real Ray cluster of two node processes on loopback, one of which dies."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -23,6 +26,7 @@ FLAGS = ("compare", "--task", "maze2d-umaze", "--clients", "expert", "random", "
 @pytest.fixture
 def cluster(monkeypatch):
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # on a busy machine the default of 15 starves the workers
     pytest.importorskip("ray", reason='pip install "fova[ray]"')
     from ray.cluster_utils import Cluster
 
@@ -99,6 +103,54 @@ def test_a_node_is_killed_and_the_tables_are_those_of_a_local_run(cluster, fova_
     assert [path.name for path in (tmp_path / "runs/cluster/claims").iterdir()] == []
 
 
+def driver(directory, *more):
+    """The command in a process of its own."""
+    command = [
+        sys.executable,
+        "-m",
+        "fova.commands.main",
+        *map(str, (*FLAGS, "--seeds", 1, "--name", "driven", *more)),
+    ]
+    return subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def until_rounds(directory, least):
+    """Wait until an unfinished run has taken so many rounds."""
+    began = time.monotonic()
+    while True:
+        assert time.monotonic() - began < PATIENCE
+        for path in directory.glob("*/metrics.jsonl"):
+            if path.read_text().count("\n") >= least and not (path.parent / "result.json").exists():
+                return path.parent
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_the_driver_is_stopped_then_killed_and_nothing_is_lost(cluster, tmp_path):
+    runs = tmp_path / "runs/driven"
+    more = ("--rounds", 300, "--on", "ray", "--address", cluster.address)
+    first = driver(tmp_path, *more)
+    stopped = until_rounds(runs, 5)
+    first.send_signal(signal.SIGTERM)
+    _, err = first.communicate(timeout=PATIENCE)
+    assert first.returncode == 130, err
+    assert "the others are saved" in err
+    rounds = json.loads((stopped / "metrics.jsonl").read_text().splitlines()[-1])["round"]
+    assert list((stopped / "checkpoints").glob(f"*{rounds}*")), "the round that was under way is saved"
+    second = driver(tmp_path, *more)
+    killed = until_rounds(runs, rounds + 5)
+    second.kill()
+    second.communicate()
+    third = driver(tmp_path, *more)
+    out, err = third.communicate(timeout=PATIENCE)
+    assert (third.returncode, err) == (0, "")
+    assert f"{killed.name}: under way" in out
+    assert len(list(runs.glob("*/result.json"))) == 2
+    for path in runs.glob("*/metrics.jsonl"):
+        logged = [json.loads(line)["round"] for line in path.read_text().splitlines()]
+        assert [number for number in logged if number] == list(range(1, 301))
+
+
 def test_a_cluster_that_does_not_answer(tmp_path, monkeypatch, fova_command):
     monkeypatch.setattr("fova.experiments.on_ray._package", lambda: Silent)
     code, _, err = fova_command(*FLAGS, "--on", "ray", "--address", "head:6379")
@@ -120,7 +172,7 @@ class Silent:
 
 
 def test_ray_is_asked_for_when_it_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(FovaError, match=r'pip install "fova\[ray\]"'):
         run_all_on_ray([], tmp_path, None, None)
 

@@ -604,12 +604,12 @@ def test_a_killed_server_resumes_with_the_same_result_and_counts_no_round_twice(
     run = new_run(tmp_path, config)
     save = loop.save_checkpoint
 
-    def killed(directory, state, belongs_to):
+    def killed(directory, state, *more):
         if state.round == 3:
             if moment == "after the checkpoint":
-                save(directory, state, belongs_to)
+                save(directory, state, *more)
             raise Killed
-        return save(directory, state, belongs_to)
+        return save(directory, state, *more)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "save_checkpoint", killed)
@@ -636,8 +636,8 @@ def test_a_private_run_remembers_who_counted_although_its_log_names_nobody(grid,
     run = new_run(tmp_path, settings(rounds=3, normalise=False, **private))
     save, asked = loop.save_checkpoint, []
 
-    def killed(directory, state, belongs_to):
-        save(directory, state, belongs_to)
+    def killed(directory, state, *more):
+        save(directory, state, *more)
         if state.round == 2:
             raise Killed
 
@@ -704,10 +704,10 @@ def test_a_full_disk_at_a_client_leaves_it_out_and_named(grid, tmp_path, monkeyp
     run = new_run(tmp_path, settings(rounds=2), min_clients=2)
     save = flower_client.save_checkpoint
 
-    def full(directory, state, belongs_to):
+    def full(directory, state, *more):
         if directory.parent.name == "east" and state.round == 1:
             no_space()
-        return save(directory, state, belongs_to)
+        return save(directory, state, *more)
 
     monkeypatch.setattr(flower_client, "save_checkpoint", full)
     train(grid, run)

@@ -1,5 +1,6 @@
 import json
 
+import jax
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -7,9 +8,9 @@ from safetensors.numpy import save
 
 from fova.algorithms import configure
 from fova.errors import FovaError
-from fova.federation.engine import RoundSettings
+from fova.federation.engine import RoundSettings, State
 from fova.federation.simulation import Simulation
-from fova.run.checkpoint import checkpoints, discard_after, load_checkpoint, save_checkpoint
+from fova.run.checkpoint import Rows, checkpoints, discard_after, load_checkpoint, save_checkpoint, save_share
 from fova.spaces import Space
 from tiny import make_transitions
 
@@ -152,3 +153,82 @@ def test_a_description_that_makes_no_sense_is_refused_in_words(tmp_path, fresh, 
     path.write_bytes(save(tensors, metadata={"checkpoint": json.dumps(about)}))
     with pytest.raises(FovaError, match=words):
         load_checkpoint(tmp_path, fresh)
+
+
+# --- Checkpoints of several processes ---
+
+
+def learners_of(clients):
+    return {"net": np.arange(2.0 * len(clients)).reshape(-1, 2) + 2 * clients.start, "step": np.array(clients)}
+
+
+def state_of(clients, rounds=1):
+    return State(rounds, {"net": np.full(2, float(rounds))}, learners_of(clients))
+
+
+def save_shares(directory, shares, rounds=1, belongs_to="seed 0"):
+    for share in shares:
+        save_share(directory, state_of(share, rounds), belongs_to, share)
+    return save_checkpoint(directory, state_of(shares[0], rounds), belongs_to, shares)
+
+
+def assert_holds(state, clients):
+    assert state is not None
+    jax.tree.map(np.testing.assert_array_equal, state.learners, learners_of(clients))
+    np.testing.assert_array_equal(state.server["net"], np.full(2, float(state.round)))
+
+
+@pytest.mark.parametrize(
+    "later", [[range(0, 7)], [range(0, 4), range(4, 7)], [range(0, 2), range(2, 3), range(3, 7)]]
+)
+def test_other_processes_go_on_from_the_shares(tmp_path, later):
+    save_shares(tmp_path, [range(0, 5), range(5, 7)])
+    for own in later:
+        assert_holds(load_checkpoint(tmp_path, state_of(own), "seed 0", Rows(own, 7)), own)
+    assert_holds(load_checkpoint(tmp_path, state_of(range(7)), "seed 0"), range(7))
+
+
+def test_processes_go_on_from_the_checkpoint_of_one(tmp_path):
+    save_checkpoint(tmp_path, state_of(range(7)))
+    assert_holds(load_checkpoint(tmp_path, state_of(range(3, 7)), "", Rows(range(3, 7), 7)), range(3, 7))
+
+
+def test_shares_without_their_checkpoint_do_not_count_and_are_removed(tmp_path):
+    shares = [range(0, 4), range(4, 7)]
+    save_shares(tmp_path, shares, rounds=1)
+    save_share(tmp_path, state_of(shares[1], 2), "seed 0", shares[1])  # killed before the others had saved
+    assert load_checkpoint(tmp_path, state_of(range(7)), "seed 0").round == 1
+    for number in (3, 4):
+        save_shares(tmp_path, shares, rounds=number)
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert [name for name in kept if name.startswith("round")] == [
+        "round-000003.safetensors",
+        "round-000004.safetensors",
+    ]
+    assert [name.split("-")[1] for name in kept if name.startswith("share")] == ["000003"] * 2 + ["000004"] * 2
+    save_checkpoint(tmp_path, state_of(range(7), 5), "seed 0")
+    save_checkpoint(tmp_path, state_of(range(7), 6), "seed 0")
+    assert not list(tmp_path.glob("share-*"))
+
+
+def test_a_checkpoint_with_a_lost_or_strange_share_is_refused(tmp_path):
+    shares = [range(0, 4), range(4, 7)]
+    save_shares(tmp_path, shares)
+    with pytest.raises(FovaError, match="its shares are not those of 8 clients"):
+        load_checkpoint(tmp_path, state_of(range(8)), "seed 0")
+    save_share(tmp_path, state_of(shares[1]), "seed 1", shares[1])
+    with pytest.raises(FovaError, match="belongs to another configuration"):
+        load_checkpoint(tmp_path, state_of(range(7)), "seed 0")
+    save_share(tmp_path, state_of(range(4, 6)), "seed 0", shares[1])
+    with pytest.raises(FovaError, match="does not fit"):
+        load_checkpoint(tmp_path, state_of(range(7)), "seed 0")
+    next(tmp_path.glob("share-000001-0000004*")).unlink()
+    with pytest.raises(FovaError, match="share-000001-0000004"):
+        load_checkpoint(tmp_path, state_of(range(7)), "seed 0")
+
+
+def test_states_to_be_forgotten_take_their_shares_with_them(tmp_path):
+    for number in (1, 2):
+        save_shares(tmp_path, [range(0, 4), range(4, 7)], rounds=number)
+    discard_after(tmp_path, 1)
+    assert {path.name.split("-")[1].removesuffix(".safetensors") for path in tmp_path.iterdir()} == {"000001"}

@@ -56,8 +56,8 @@ def test_a_rejected_client_is_counted_and_the_reason_logged(fova_command, tmp_pa
     options = ("--algorithm", "fed-td3bc", *SMALL[2:])
     code, out, _ = fova_command("train", *three_files, *options, "--name", "r")
     assert code == 0
-    assert "rejected ward-1-1 in 3 rounds of 3" in out
-    assert entries(tmp_path, "r")[-1]["rejected_because"] == {"ward-1-1": "its numbers are not finite"}
+    assert "rejected ward-1 in 3 rounds of 3" in out
+    assert entries(tmp_path, "r")[-1]["rejected_because"] == {"ward-1": "its numbers are not finite"}
 
 
 @pytest.mark.parametrize(

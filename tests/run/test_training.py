@@ -379,7 +379,7 @@ def test_changed_data_is_noticed_on_resume(tmp_path, logs):
     save_npz(logs[1], make_transitions(7))  # as many rows, other values
     for go_on in (fova.resume, policies_of):
         with pytest.raises(
-            FovaError, match=rf"'ward-1-1' has changed(.|\n)*other values(.|\n)*{directory}/config.toml"
+            FovaError, match=rf"'ward-1' has changed(.|\n)*other values(.|\n)*{directory}/config.toml"
         ):
             go_on(directory)
     save_npz(logs[1], make_transitions(1, episodes=5))
@@ -412,7 +412,7 @@ def test_a_run_is_resumed_from_any_directory(tmp_path, logs, monkeypatch):
     (result.directory / "result.json").unlink()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert list(fova.resume("../runs/one").clients) == []
-    assert list(policies_of(tmp_path / "runs/one")) == ["server", "ward-0-1", "ward-1-1"]
+    assert list(policies_of(tmp_path / "runs/one")) == ["server", "ward-0", "ward-1"]
 
 
 # --- The real thing: kill -9, in a process of its own ---

@@ -100,7 +100,12 @@ def command(arguments: list[str]) -> None:
 
 
 def _judge(runs: list[Path], plain: bool, terminal: Terminal) -> None:
-    """Judge the runs that have not been judged yet, and print what follows."""
+    """Judge the runs that have not been judged yet, and print what follows.
+
+    Other machines may do the same, so each run is claimed first.
+    """
+    from fova.experiments.training_process import CLAIMS
+    from fova.machine.claims import Claims, Heart
     from fova.progress import choose
     from fova.reports.groups import read_groups
     from fova.reports.judged import participations
@@ -110,14 +115,18 @@ def _judge(runs: list[Path], plain: bool, terminal: Terminal) -> None:
     from fova.run.records import read_verdict
 
     progress = choose(False, plain, terminal)
+    claims = Claims(runs[0].parent / CLAIMS)
     try:
         for run in runs:
-            if read_verdict(RunDirectory(run)) is None:
+            claim = claims.take(run.name) if read_verdict(RunDirectory(run)) is None else None
+            if claim is not None:
+                Heart(claim, lambda: None)
                 progress.note(f"judging {run.name}")
                 judge_run(run, progress=progress)
+                claim.remove()
     finally:
         progress.finish()
-    groups = read_groups(runs)
+    groups = read_groups([run for run in runs if read_verdict(RunDirectory(run)) is not None])
     terminal.print(settings_table(groups))
     for algorithm, clients in participations(groups).items():
         terminal.print(participation_table(algorithm, clients))

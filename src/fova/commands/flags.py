@@ -3,8 +3,11 @@
 No training code is imported here, so that `--help` is quick.
 """
 
+from collections.abc import Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from typing import Annotated, Any, TypeVar, get_type_hints
+
+from fova.commands.helping import Sources, check_flags, help_text, wants_help
 
 T = TypeVar("T")
 
@@ -14,16 +17,26 @@ def parse(kind: type[T], prog: str, arguments: list[str], positional: bool = Fal
     import tyro
 
     config = (tyro.conf.PositionalRequiredArgs,) if positional else ()
-    parsed: Any = tyro.cli(described(kind), prog=prog, args=arguments, config=config)
-    return as_declared(kind, parsed)
+    return as_declared(kind, read_flags(described(kind), prog, arguments, config))
+
+
+def read_flags(
+    command: type, prog: str, arguments: list[str], config: Sequence[Any] = (), sources: Sources | None = None
+) -> Any:
+    """An instance of `command` with what the arguments set. Prints help and leaves if that is asked for."""
+    import tyro
+
+    if wants_help(arguments):
+        print(help_text(command, prog, "--help-all" in arguments, config, sources), end="")
+        raise SystemExit(0)
+    check_flags(arguments, command, prog)
+    return tyro.cli(command, prog=prog, args=arguments, config=tuple(config))
 
 
 def asks_for_help(arguments: list[str]) -> bool:
-    """Whether tyro will print something, help or a completion script, instead of parsing the arguments."""
-    return any(
-        argument in ("-h", "--help") or argument.startswith(("--tyro-print-completion", "--tyro-write-completion"))
-        for argument in arguments
-    )
+    """Whether something, help or tyro's completion script, is printed instead of parsing the arguments."""
+    printed = ("--tyro-print-completion", "--tyro-write-completion")
+    return wants_help(arguments) or any(argument.startswith(printed) for argument in arguments)
 
 
 def described(kind: type) -> type:

@@ -5,6 +5,7 @@ An error that the user can correct prints one message and ends with exit code 2.
 
 import importlib
 import sys
+from collections.abc import Callable
 
 from fova.commands.terminal import Terminal, discard_output, output_is_closed, prepare_output
 from fova.errors import FovaError, unknown
@@ -31,6 +32,7 @@ COMMANDS = (
     "server",
     "client",
     "certificates",
+    "completion",
 )
 
 HELP = f"""fova {__version__}: offline federated reinforcement learning when clients' data differ in quality
@@ -52,6 +54,7 @@ usage: fova COMMAND [options]        fova COMMAND --help explains a command
   fova paper [NAME]                  the paper's tables and figures, each by one command
   fova theory                        the paper's statements, checked on finite MDPs
   fova server, fova client           the same training over a network; fova certificates makes keys for it
+  fova completion bash|zsh|fish      let your shell complete commands and flags
 
 by example
 
@@ -78,7 +81,7 @@ by example
 def main() -> None:
     """Run the command of `sys.argv`."""
     prepare_output()
-    code = _exit_code(sys.argv[1:])
+    code = exit_code(lambda: _dispatch(sys.argv[1:]))
     try:
         print(end="", flush=True)  # flush now, while an error can still be reported
     except OSError as error:
@@ -91,11 +94,11 @@ def main() -> None:
         leave(code)
 
 
-def _exit_code(arguments: list[str]) -> int:
+def exit_code(work: Callable[[], None]) -> int:
     """The exit code of a command. Errors are printed here."""
     errors = Terminal(stderr=True)
     try:
-        _dispatch(arguments)
+        work()
     except SystemExit as stop:  # after --help, or after a wrong flag
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except Interrupted as interrupted:

@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from dataclasses import field, make_dataclass, replace
+from dataclasses import field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import tyro
 
 from fova.commands.columns import columns_of
 from fova.commands.declared import declared, declared_algorithms, declared_presets
-from fova.commands.flags import as_declared, asks_for_help, described
+from fova.commands.flags import as_declared, asks_for_help, described, read_flags
 from fova.errors import unknown
 from fova.settings import fill
 
@@ -27,7 +27,7 @@ def parse_run(arguments: list[str], options: type, prog: str, tables: Tables | N
     `tables` are additional groups of flags.
     """
     arguments = [re.sub(r"^--lambda(?==|$)", "--lam", a) for a in arguments]  # `lambda` cannot name a Python field
-    early = _early(arguments, ("config", "algorithm", "preset"))
+    early = early_options(arguments, ("config", "algorithm", "preset"))
     if asks_for_help(arguments) and "config" not in early and not early.get("algorithm", "").endswith(".py"):
         _help(arguments, early, options, prog, tables or {})
     from fova import algorithms
@@ -42,7 +42,7 @@ def parse_run(arguments: list[str], options: type, prog: str, tables: Tables | N
     groups = {"run": fill(RunConfig, file.run, "of [run]"), "settings": settings}
     for name, (module, kind) in (tables or {}).items():
         groups[name] = fill(getattr(importlib.import_module(module), kind), getattr(file, name), f"of [{name}]")
-    parsed: Any = tyro.cli(_command(options, groups), prog=prog, args=arguments)
+    parsed: Any = read_flags(_command(options, groups), prog, arguments, sources=_sources(groups))
     parsed = replace(parsed, **{n: as_declared(type(value), getattr(parsed, n)) for n, value in groups.items()})
     task = file.task if parsed.task is None else parsed.task
     columns = columns_of(parsed.columns, parsed.missing, file.columns)
@@ -61,7 +61,13 @@ def _help(arguments: list[str], early: dict[str, str], options: type, prog: str,
     groups = {"run": declared("fova.run.config", "RunConfig")()}
     groups |= {"settings": declared(*known[algorithm])(**presets[preset])}
     groups |= {name: declared(*kind)() for name, kind in tables.items()}
-    tyro.cli(_command(options, groups), prog=prog, args=arguments)
+    read_flags(_command(options, groups), prog, arguments, sources=_sources(groups))
+
+
+def _sources(groups: dict[str, Any]) -> dict[str, list[str]]:
+    """Which flags are settings of the algorithm, and which of the network."""
+    names = {name: [field.name.replace("_", "-") for field in fields(value)] for name, value in groups.items()}
+    return {"algorithm": ["lambda", *names["settings"]], "network": names.get("server", [])}
 
 
 def _command(options: type, groups: dict[str, Any]) -> type:
@@ -78,7 +84,7 @@ def _command(options: type, groups: dict[str, Any]) -> type:
     return command
 
 
-def _early(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:
+def early_options(arguments: list[str], names: tuple[str, ...]) -> dict[str, str]:
     """The options that decide which other options exist. They are read first."""
     found = {}
     for position, argument in enumerate(arguments):

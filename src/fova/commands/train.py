@@ -1,5 +1,6 @@
 """`fova train`: train one policy across the data of many clients."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from fova.commands.terminal import Terminal
 from fova.errors import FovaError
 
 if TYPE_CHECKING:
+    from fova.machine.cluster import Cluster
     from fova.run.config import Config
     from fova.run.directory import RunDirectory
     from fova.run.result import Result
@@ -45,6 +47,13 @@ class TrainOptions:
     """Directory of the run under runs/ (default: algorithm, task and a number)."""
     resume: Path | None = None
     """Continue the interrupted run in this directory. Its settings are taken from the directory."""
+    processes: str | None = None
+    """Deal the clients out among several processes: a number starts so many on this machine; 0/4 is the first of
+    four that you start yourself, 3/4 the last; auto asks Slurm or Open MPI. See docs/large-federations.md."""
+    coordinator: str | None = None
+    """With --processes I/N: host and free port of process 0, for instance node-1:5800."""
+    dry_run: bool = False
+    """Print rows, parameters, memory and an estimate of the time, and train nothing."""
     quiet: bool = False
     """Print nothing but errors."""
     plain: bool = False
@@ -52,11 +61,72 @@ class TrainOptions:
 
 
 def command(arguments: list[str]) -> None:
+    _announce_processes(arguments)
     config, options = parse_train(arguments)
     terminal = Terminal()
-    result = _resumed(options, arguments, terminal) if options.resume else _started(config, options, terminal)
+    if options.dry_run and not options.resume:
+        _show_plan(config, options, terminal)
+        return
+    if options.resume and _is_finished(options, arguments, terminal):
+        return
+    if options.processes is not None:
+        _train_together(config, options, arguments, terminal)
+        return
+    if options.coordinator is not None:
+        raise FovaError("--coordinator goes with --processes I/N, for instance: --processes 0/2")
+    _show(_resumed(options, terminal) if options.resume else _started(config, options, terminal), options, terminal)
+
+
+def _announce_processes(arguments: list[str]) -> None:
+    """Note how many processes the clients are dealt out among, before the configuration is checked."""
+    from fova.commands.run_arguments import early_options
+
+    early = early_options(arguments, ("processes", "coordinator"))
+    if "processes" in early:
+        from fova.commands.processes import announce, place_of
+
+        announce(place_of(early["processes"], early.get("coordinator")))
+
+
+def _train_together(config: "Config", options: TrainOptions, arguments: list[str], terminal: Terminal) -> None:
+    """Train in this process as one of several."""
+    from fova.commands.processes import run_together
+    from fova.progress import choose
+    from fova.run import processes
+    from fova.run.directory import named
+
+    directory = None if options.name is None else named(options.name)
+
+    def work(cluster: "Cluster", resume_with: str, begun: Callable[[Path], None]) -> None:
+        progress = choose(options.quiet or cluster.index > 0, options.plain, terminal)
+        try:
+            if options.resume:
+                result = processes.resume(options.resume, progress, cluster, resume_with, begun)
+            else:
+                result = processes.start(config, directory, progress, cluster, resume_with, begun)
+        finally:
+            progress.finish()
+        _show(result, options, terminal)
+
+    assert options.processes is not None
+    run_together(arguments, options.processes, options.coordinator, work)
+
+
+def _show(result: "Result | None", options: TrainOptions, terminal: Terminal) -> None:
     if result is not None and not options.quiet:
         _show_result(result, terminal)
+
+
+def _show_plan(config: "Config", options: TrainOptions, terminal: Terminal) -> None:
+    """Say what the run would take, after the checks that come before training."""
+    from fova.commands.dry_run import describe
+    from fova.run.directory import named
+    from fova.run.training import insist_on_training, new_directory
+
+    insist_on_training(config)
+    directory = new_directory(config, None if options.name is None else named(options.name))
+    for line in describe(config, directory):
+        terminal.write_line(line)
 
 
 def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:
@@ -85,21 +155,27 @@ def _started(config: "Config", options: TrainOptions, terminal: Terminal) -> "Re
         progress.finish()  # restores the terminal's cursor
 
 
-def _resumed(options: TrainOptions, arguments: list[str], terminal: Terminal) -> "Result | None":
-    """The result of the continued run, or None for a run that is already finished."""
-    from fova.progress import choose
-    from fova.run import training
+def _is_finished(options: TrainOptions, arguments: list[str], terminal: Terminal) -> bool:
+    """Whether the run to resume has nothing left to do; says so. Refuses settings beside --resume."""
     from fova.run.directory import RunDirectory
 
     assert options.resume is not None
     given = {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
-    if others := given - {"--resume", "--quiet", "--plain"}:
+    if others := given - {"--resume", "--quiet", "--plain", "--processes", "--coordinator"}:
         raise FovaError(f"--resume takes its settings from the run; leave out {', '.join(sorted(others))}.")
     run = RunDirectory.open(options.resume)
-    if run.is_complete() and not run.stopped_early():
-        if not options.quiet:
-            _show_finished(run, terminal)
-        return None
+    if not run.is_complete() or run.stopped_early():
+        return False
+    if not options.quiet:
+        _show_finished(run, terminal)
+    return True
+
+
+def _resumed(options: TrainOptions, terminal: Terminal) -> "Result":
+    from fova.progress import choose
+    from fova.run import training
+
+    assert options.resume is not None
     progress = choose(options.quiet, options.plain, terminal)
     try:
         return training.resume(options.resume, progress)

@@ -17,7 +17,7 @@ from fova.experiments.ray_task import train_run
 from fova.experiments.runner import Named, Outcome, run_states, sizes
 from fova.experiments.training_process import CLAIMS
 from fova.machine.claims import Claims
-from fova.machine.interrupts import Interrupted
+from fova.machine.interrupts import Interrupted, heeding_signals
 from fova.progress import Failed, Finished, from_json
 from fova.version import __version__
 
@@ -43,7 +43,8 @@ def run_all_on_ray(runs: Sequence[Named], directory: Path, address: str | None, 
         tasks = {task.options(name=name).remote(name, text, *arguments): name for name, text in to_do}
         display.begin(sizes(runs), states)
         try:
-            _Driver(ray, directory, tasks, display, outcome).go()
+            with heeding_signals():  # Ray has handlers of its own, which would end the program
+                _Driver(ray, directory, tasks, display, outcome).go()
         finally:
             display.end()
     return outcome

@@ -19,7 +19,7 @@ from fova.errors import FovaError
 from fova.experiments.display import Display, RunSize, show_sign
 from fova.experiments.training_process import CLAIMS, Events, TrainingProcess
 from fova.machine.claims import BEAT, Claim, Claims
-from fova.machine.interrupts import Interrupted
+from fova.machine.interrupts import Interrupted, heeding_signals
 from fova.progress import Event, Failed, Finished, Status
 from fova.run.config import Config, load_config
 from fova.run.directory import RunDirectory
@@ -76,7 +76,8 @@ def run_all(runs: Sequence[Named], directory: Path, jobs: int, display: Display)
         raise FovaError(f"jobs is {jobs}, but must be at least 1: how many runs are trained at the same time.")
     states = run_states(directory, runs)
     directory.mkdir(parents=True, exist_ok=True)
-    return _Runner(runs, states, directory, display).go(jobs)
+    with heeding_signals():
+        return _Runner(runs, states, directory, display).go(jobs)
 
 
 class _Runner:
@@ -96,12 +97,7 @@ class _Runner:
 
     def go(self, jobs: int) -> Outcome:
         try:
-            while self.waiting or self.workers:
-                self._look()
-                self._fill(jobs)
-                if not self.workers and self._all_elsewhere():
-                    break
-                self._wait()
+            self._train(jobs)
         except KeyboardInterrupt:
             self._stop()
             raise Interrupted(
@@ -113,6 +109,14 @@ class _Runner:
                 worker.kill()
             self.display.end()
         return self.outcome
+
+    def _train(self, jobs: int) -> None:
+        while self.waiting or self.workers:
+            self._look()
+            self._fill(jobs)
+            if not self.workers and self._all_elsewhere():
+                break
+            self._wait()
 
     # --- Who trains what ---
 

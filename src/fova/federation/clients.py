@@ -9,7 +9,7 @@ episode if the source has enough data.
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -28,7 +28,7 @@ from fova.data.tables.arrow import insist_on_table
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions, check, join, refuse_unbounded
-from fova.errors import FovaError
+from fova.errors import FovaError, unknown
 from fova.federation.action_spaces import Bounds, agreed_actions, bounded, declared_bounds
 from fova.recipe import Recipe
 from fova.settings import Within, check_ranges, shown
@@ -39,6 +39,7 @@ from fova.tasks.registry import Task
 DEFAULT_SIZE = 5000
 MOST_ROWS = 1_000_000_000
 LONGEST_NAME = 300  # characters; the name of a file has 255 at most
+TURN = ", turn "  # between a client's name and the number of its data in a sequence
 MADE = "made"  # the format of data that fova made itself
 
 
@@ -142,17 +143,23 @@ class Federation:
         reader: TableReader | None = None,
         actions: ActionKind = "auto",
         action_names: Sequence[str] = (),
+        only: Collection[str] | None = None,
     ) -> "Federation":
         """Make or load the data of every client that the user described.
 
         `tell` receives progress messages. `note` receives remarks about the data for the user. `reader` reads
         tables, if the clients hold some. `actions` and `action_names` say what kind of actions the data holds.
+        `only` names the clients whose data is kept: each has the rows that it has in the whole federation.
         """
         if not specs:
             raise FovaError("No clients were given. Name them, for instance: --clients expert expert random random")
         specs = complete(specs)
         parts = [part for spec in specs for part in _parts(spec)]
+        if only is not None and reader is None:  # tables are all read: the recipe comes from all of them
+            needed = {part.data for part in parts if part.name in only}
+            parts = [part for part in parts if part.data in needed]
         names = list(dict.fromkeys(part.data for part in parts))
+        insist_on_sources(names, task)
         recipe = None
         if reader is not None:
             recipe, found = _read_tables(reader, names, tell)
@@ -192,6 +199,8 @@ class Federation:
                     f"which has {len(data)}. Ask for a smaller size."
                 )
             placed.append(replace(spec, size=size, offset=offset))
+            if only is not None and spec.name not in only:
+                continue
             piece = data if size == len(data) else data[offset : offset + size]
             pieces.setdefault(str(spec.name), []).append(piece)
         clients = {name: join(held) if len(held) > 1 else held[0] for name, held in pieces.items()}
@@ -233,24 +242,36 @@ class Federation:
         reader: TableReader | None = None,
         actions: ActionKind = "auto",
         action_names: Sequence[str] = (),
+        only: Collection[str] | None = None,
     ) -> "Federation":
         """A federation whose clients all hold the first source of a sequence, then the next one, and so on.
 
-        The sequence replaces the sources in `specs`. If a source occurs again, its next rows are used.
+        The sequence replaces the sources in `specs`. If a source occurs again, its next rows are used. `only` is
+        that of `build`.
         """
         named = complete(specs)
         every = [
-            replace(spec, data=source, name=f"{spec.name}, turn {turn}")
+            replace(spec, data=source, name=f"{spec.name}{TURN}{turn}")
             for turn, source in enumerate(sequence)
             for spec in named
         ]
         built = Federation.build(
-            every, task, seed, bounds, tell, note, reader=reader, actions=actions, action_names=action_names
+            every,
+            task,
+            seed,
+            bounds,
+            tell,
+            note,
+            reader=reader,
+            actions=actions,
+            action_names=action_names,
+            only=None if only is None else {str(spec.name) for spec in every if _client_of(spec) in only},
         )
+        named = [spec for spec in named if only is None or spec.name in only]
         turns = [
             replace(
                 built,
-                clients={str(spec.name): built.clients[f"{spec.name}, turn {turn}"] for spec in named},
+                clients={str(spec.name): built.clients[f"{spec.name}{TURN}{turn}"] for spec in named},
                 specs=tuple(replace(spec, data=source) for spec in named),
             )
             for turn, source in enumerate(sequence)
@@ -322,6 +343,11 @@ class Federation:
         return {name: frame(data, factors[name]) for name, data in self.clients.items()}
 
 
+def _client_of(spec: ClientSpec) -> str:
+    """The name of the client whose data in a sequence this is."""
+    return str(spec.name).rpartition(TURN)[0]
+
+
 def _read_tables(
     reader: TableReader, names: Sequence[str], tell: Callable[[str], None]
 ) -> tuple[Recipe, dict[str, sources.Source]]:
@@ -340,6 +366,25 @@ def _note_all(found: Mapping[str, sources.Source], note: Callable[[str], None]) 
         note(f"{', '.join(names)}: {remark}")
 
 
+def sources_of(specs: Sequence[ClientSpec]) -> list[str]:
+    """The files and qualities that the clients hold, each once."""
+    return list(dict.fromkeys(part.data for spec in complete(specs) for part in _parts(spec)))
+
+
+def insist_on_sources(names: Sequence[str], task: Task | None) -> None:
+    """Refuse a quality that the task does not have, or a file that is not there, before any data is made."""
+    for name in names:
+        if is_file(name):
+            if os.path.isabs(name) and not os.path.exists(name):
+                raise FovaError(
+                    f"There is no file or folder {name!r}. Check the spelling and the current directory."
+                )
+        elif task is None:
+            raise FovaError(f"{name!r} is not a file, and without --task there is nothing to make data from.")
+        elif name not in task.qualities:
+            raise unknown(f"data of {task.name}", name, task.qualities, "A file is given by its path.")
+
+
 def _load(
     name: str, specs: Sequence[ClientSpec], task: Task | None, seed: int, tell: Callable[[str], None]
 ) -> sources.Source:
@@ -352,13 +397,22 @@ def _load(
 
 
 def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:
-    """The descriptions of all clients, each with a unique name: expert-1, expert-2, random-1, ..."""
-    seen: Counter[str] = Counter()
-    named = []
-    for spec in chain.from_iterable(map(_each, specs)):
-        stem = Path(spec.data).stem if is_file(spec.data) else spec.data
+    """The descriptions of all clients, each with a unique name: expert-1, expert-2, random-1, ...
+
+    A file that has a number already keeps its name: ward-3.npz is ward-3.
+    """
+    every = list(chain.from_iterable(map(_each, specs)))
+    stems = [Path(spec.data).stem if is_file(spec.data) else spec.data for spec in every]
+    times, seen = Counter(stems), Counter[str]()
+    numbered = []
+    for stem in stems:
         seen[stem] += 1
-        named.append(spec if spec.name else replace(spec, name=f"{stem}-{seen[stem]}"))
+        numbered.append(f"{stem}-{seen[stem]}")
+    taken = {*numbered, *(spec.name for spec in every)}
+    named = []
+    for spec, stem, name in zip(every, stems, numbered):
+        keeps = is_file(spec.data) and stem[-1:].isdigit() and times[stem] == 1 and stem not in taken
+        named.append(spec if spec.name else replace(spec, name=stem if keeps else name))
     twice = [name for name, count in Counter(spec.name for spec in named).items() if count > 1]
     if twice:
         raise FovaError(f"Two clients are called {twice[0]!r}. Give each a name of its own.")

@@ -90,6 +90,10 @@ class RoundSettings:
             if getattr(self, name) < 1:
                 raise FovaError(f"{name} is {getattr(self, name)}, but must be at least 1.")
 
+    def participants(self, clients: int) -> int:
+        """How many of so many clients take part in a round."""
+        return max(1, round(self.participation * clients))
+
     @property
     def sealed(self) -> Envelope:
         """The envelope in which submissions travel, privacy included."""

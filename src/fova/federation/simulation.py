@@ -5,7 +5,8 @@ submit. The clients are dealt out among the devices, which on a CPU are its proc
 client's. The server's, on one device: `rounds.judge_submissions`. Larger federations go through both in cohorts, so
 memory on the devices is bounded by the cohort; what clients carry between rounds rests in host memory.
 
-What happens in a round, and its randomness, is in `rounds.py`; this file brings the clients to it.
+What happens in a round, and its randomness, is in `rounds.py`; this file brings the clients to it. If several
+processes hold the federation, each of them simulates its own share, and `shares.py` merges the means.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from fova.federation.gathered import Gathered
 from fova.federation.placement import Buffer, DealtOut, Placed, place
 from fova.federation.privacy import publish
 from fova.federation.rounds import Traffic
+from fova.federation.shares import Share
 from fova.federation.wire import Envelope
 from fova.spaces import Space
 
@@ -43,14 +45,19 @@ class Simulation:
         space: Space,
         settings: RoundSettings,
         log_weights: Mapping[str, float] | None = None,
+        share: Share | None = None,
     ) -> None:
-        """`clients` hold prepared data; `log_weights` say how much each counts by its data's returns."""
+        """`clients` hold prepared data; `log_weights` say how much each counts by its data's returns.
+
+        `share` says which clients of a larger federation these are, if other processes hold the others.
+        """
         if not clients:
             raise FovaError("A federation needs at least one client.")
         insist_on_whole_steps(settings.local_steps, algorithm)
         self.algorithm, self.space, self.settings = algorithm, space, settings
-        self.names = list(clients)
-        self.participants = max(1, round(settings.participation * len(clients)))
+        self.names = list(clients)  # of this process; `_everybody` are those of the whole federation
+        self.share, self._everybody = share, self.names if share is None else share.names
+        self.participants = settings.participants(len(self._everybody))
         self.cohort = min(settings.cohort, self.participants)
         self.together, self.privacy = settings.together, settings.privacy
         self._insist_on_whole_rounds()
@@ -63,6 +70,13 @@ class Simulation:
 
     def _insist_on_whole_rounds(self) -> None:
         whole = self.settings.aggregation.whole_rounds or not self.algorithm.mergeable
+        if self.together and whole and self.share is not None:
+            what = "This aggregation" if self.settings.aggregation.whole_rounds else type(self.algorithm).__name__
+            raise FovaError(
+                f"{what} needs all clients of a round at once, but several processes hold them, and only a mean "
+                "and its weight travel between processes. Train in one process, or choose an algorithm and an "
+                "--aggregation whose result is a mean of the clients: uniform, size, value or returns."
+            )
         if self.together and whole and self.cohort < self.participants:
             raise FovaError(
                 f"This aggregation compares all {self.participants} clients of a round with one another, but a "
@@ -128,14 +142,17 @@ class Simulation:
     def round(self, state: State) -> tuple[State, RoundReport]:
         """One round. `state` is used up: continue with the returned one."""
         chosen = self._choose(state.round)
+        own = chosen if self.share is None else self.share.rows_of(chosen)
         gathered = Gathered()
-        for start in range(0, len(chosen), self.cohort):
-            members = chosen[start : start + self.cohort]
+        for start in range(0, len(own), self.cohort):
+            members = own[start : start + self.cohort]
             trained = self._train(state, members)
             if self.together:
                 self._judge(state, members, trained, gathered)
             else:
                 self._keep_apart(state, members, trained, gathered)
+        if self.share is not None:
+            gathered = self.share.merged(gathered, state.broadcast)
         if chosen:  # with privacy, chance may have drawn nobody
             self._insist_on_somebody(state.round, gathered)
         server = self._aggregate(state, gathered) if self.together else state.server
@@ -220,15 +237,15 @@ class Simulation:
     def _choose(self, round_number: int) -> list[int]:
         if self.privacy and self.privacy.noise_at == "server":
             return self._draw(self.privacy.participation, round_number)
-        if self.participants == len(self.names):
-            return list(range(len(self.names)))
-        order = jax.random.permutation(rounds.participation_key(self._key, round_number), len(self.names))
+        if self.participants == len(self._everybody):
+            return list(range(len(self._everybody)))
+        order = jax.random.permutation(rounds.participation_key(self._key, round_number), len(self._everybody))
         return sorted(int(i) for i in order[: self.participants])
 
     def _draw(self, probability: float, round_number: int) -> list[int]:
         """Every client by chance and independently of the others, as the accountant of a private run assumes."""
         key = rounds.participation_key(self._key, round_number)
-        return [int(i) for i in np.flatnonzero(jax.random.bernoulli(key, probability, (len(self.names),)))]
+        return [int(i) for i in np.flatnonzero(jax.random.bernoulli(key, probability, (len(self._everybody),)))]
 
     def _keys(self, derive: Callable[..., PRNGKeyArray], number: int, members: Sequence[int]) -> PRNGKeyArray:
         return jax.vmap(partial(derive, self._key, number))(self._identities[list(members)])
@@ -252,11 +269,11 @@ class Simulation:
         verdicts = zip(gathered.members, gathered.verdicts)
         rejected = {i: rounds.WHY_REJECTED[int(v)] for i, v in verdicts if v != rounds.ACCEPTED}
         clients = {
-            self.names[client]: {name: float(values[i]) for name, values in metrics.items()}
+            self._everybody[client]: {name: float(values[i]) for name, values in metrics.items()}
             for i, client in enumerate(gathered.members)
             if client not in rejected
         }
-        return RoundReport(clients, {self.names[i]: why for i, why in rejected.items()}, (), self._traffic)
+        return RoundReport(clients, {self._everybody[i]: why for i, why in rejected.items()}, (), self._traffic)
 
     def _insist_on_somebody(self, round_number: int, gathered: Gathered) -> None:
         if rounds.ACCEPTED not in gathered.verdicts:

@@ -52,6 +52,21 @@ class ClientStatistics:
     observations: Sums | None = None  # None where observations are not normalised
     reward_range: tuple[float, float] | None = None  # coarse bounds; only told where a policy is judged
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers, from which `from_json` makes the very same statistics."""
+        sums = self.observations
+        told = None if sums is None else [sums.count, sums.total.tolist(), sums.squares.tolist()]
+        return vars(self) | {"observations": told}
+
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> "ClientStatistics":
+        told = content["observations"]
+        sums = None if told is None else Sums(told[0], np.array(told[1]), np.array(told[2]))
+        ends = content["reward_range"]
+        return ClientStatistics(
+            **{**content, "observations": sums, "reward_range": None if ends is None else tuple(ends)}
+        )
+
     @property
     def mean_reward(self) -> float:
         return self.reward_sum / self.rows

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import secrets
 import stat
 import sys
 from pathlib import Path
@@ -35,7 +36,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     if not path.name:  # "." or "/"
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # The random part: processes of two machines may have the same number.
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.part")
     _being_written.add(scratch.absolute())
     try:
         with scratch.open("wb") as file:

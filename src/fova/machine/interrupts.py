@@ -115,10 +115,13 @@ def explained(words: Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def heeding_signals() -> Iterator[None]:
-    """Make Ctrl-C, SIGTERM and SIGHUP stop the block at once.
+    """Make Ctrl-C, SIGTERM and SIGHUP stop the block at once, if it runs in the main thread.
 
     This also works if a shell started the process in the background, where Ctrl-C is ignored.
     """
+    if not _can_handle_signals():
+        yield
+        return
     with _handled_by(signal.default_int_handler):
         yield
 

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -77,8 +77,7 @@ class Listener(ThreadingHTTPServer):
 
     def run(self, started: Callable[[str], None]) -> None:
         """Answer requests until Ctrl-C or SIGTERM. `started` is called with the address."""
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        with heeding_signals() if in_main_thread else nullcontext():
+        with heeding_signals():
             try:
                 started(self.address)
                 self.serve_forever()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from fova.experiments.specifications import Entry, PlannedRun, Scale
+    from fova.run.config import Config
 
 MACHINE = "2 cores of an AMD EPYC"
 CORES = 2
@@ -48,7 +49,16 @@ def core_seconds(run: "PlannedRun") -> float:
     """Seconds that one core needs for one run. Only the first seed of a case and variant pays for compilation."""
     start = COMPILING if run.config.run.seed == 0 else COMPILED
     training = run.config.gradient_steps / client_steps(run.config.algorithm_name, run.config.algorithm)
-    return start + training + _environment_steps(run) / _playing_speed(str(run.config.task))
+    return start + training + _environment_steps(run.config) / _playing_speed(str(run.config.task))
+
+
+def seconds(config: "Config") -> float | None:
+    """Seconds that one run takes on both cores; None for an algorithm without a measured speed."""
+    if config.algorithm_name not in CLIENT_STEPS:
+        return None
+    training = config.gradient_steps / (CORES * client_steps(config.algorithm_name, config.algorithm))
+    playing = _environment_steps(config) / _playing_speed(config.task) if config.task else 0.0
+    return COMPILING + training + playing
 
 
 def client_steps(name: str, algorithm: Any) -> float:
@@ -60,16 +70,16 @@ def client_steps(name: str, algorithm: Any) -> float:
     return speed / CORES * (batch / algorithm.batch_size) * (MEASURED_SAMPLES / samples)
 
 
-def _environment_steps(run: "PlannedRun") -> float:
+def _environment_steps(planned: "Config") -> float:
     """Environment steps of all evaluations, if every episode reaches its time limit."""
     from fova.federation.clients import complete
     from fova.tasks import registry
 
-    config, clients = run.config.run, len(complete(run.config.clients))
+    config, clients = planned.run, len(complete(planned.clients))
     evaluations = config.rounds // config.evaluate_every if config.evaluate_every else 0
     episodes = evaluations * config.episodes * (1 + (clients if config.evaluate_clients else 0))
     episodes += config.final_episodes * (1 + (clients if config.final_clients else 0))
-    return episodes * min(registry.get(str(run.config.task)).time_limit, MOST_STEPS_PLAYED)
+    return episodes * min(registry.get(str(planned.task)).time_limit, MOST_STEPS_PLAYED)
 
 
 def _playing_speed(task: str) -> float:

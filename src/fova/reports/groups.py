@@ -144,7 +144,10 @@ def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:
     for setting, name in zip(settings, names):
         same_name = [other for other, other_name in zip(settings, names) if other_name == name]
         differing = [key for key in setting if any(other.get(key) != setting[key] for other in same_name)]
-        details = [str(setting[key]) if key == "task" else f"{key} {setting[key]}" for key in differing]
+        spelt = {"lam": "lambda"}  # `lambda` cannot name a Python field
+        details = [
+            str(setting[key]) if key == "task" else f"{spelt.get(key, key)} {setting[key]}" for key in differing
+        ]
         labels.append(", ".join([name, *details]))
     return labels
 

@@ -30,7 +30,7 @@ def train_command(config: Config) -> str | None:
     if config.algorithm_name != "fova":
         words += ["--algorithm", _from_here(config.algorithm_name)]
     for name, value in settings.items():
-        words += _flag(name.replace("_", "-"), value)
+        words += _flag("lambda" if name == "lam" else name.replace("_", "-"), value)
     return f"fova train {shlex.join(words)}"
 
 

@@ -2,12 +2,17 @@
 
 A checkpoint is one safetensors file with a digest of its contents and of the configuration it belongs to; no pickle
 is ever read. The two newest are kept.
+
+If several processes hold the clients, each of them first writes the learners of its own clients to a separate file
+(`save_share`). The checkpoint itself is written last and names these files, so it is still either whole or absent.
+Any number of processes can go on from it, whoever wrote it.
 """
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,25 +27,52 @@ FORMAT = 2
 KEPT = 2
 
 
-def save_checkpoint(directory: Path, state: State, belongs_to: str = "") -> Path:
+class Rows(NamedTuple):
+    """The clients whose learners a process holds."""
+
+    own: range
+    clients: int  # of the whole federation
+
+
+def save_checkpoint(directory: Path, state: State, belongs_to: str = "", shares: Sequence[range] = ()) -> Path:
     """Write the state after `state.round` rounds and drop all but the newest checkpoints.
 
-    `belongs_to` is a digest of the configuration: a run of another configuration refuses the checkpoint.
+    `belongs_to` is a digest of the configuration: a run of another configuration refuses the checkpoint. `shares`
+    are the clients of each process, where every one of them has saved its own share before.
     """
-    tensors = _named_leaves(_parts(state))
+    learners = () if shares else state.learners
+    about = {"memo": dict(state.memo)} | ({"shares": [[s.start, s.stop] for s in shares]} if shares else {})
     path = directory / f"round-{state.round:06d}.safetensors"
-    # One entry: safetensors writes several in no particular order, and equal runs shall leave equal files.
-    about = {
-        "format": FORMAT,
-        "round": state.round,
-        "belongs_to": belongs_to,
-        "memo": dict(state.memo),
-        "digest": _digest(tensors),
-    }
-    write_atomically(path, save(tensors, metadata={"checkpoint": json.dumps(about)}))
+    _write(path, _shared(state) | {"learners": learners}, state.round, belongs_to, about)
     for old in checkpoints(directory)[:-KEPT]:
         old.unlink()
+    kept = {path.stem.removeprefix("round-") for path in checkpoints(directory)}
+    for share in _shares(directory):
+        if share.stem.split("-")[1] not in kept:
+            share.unlink()
     return path
+
+
+def save_share(directory: Path, state: State, belongs_to: str, own: range) -> Path:
+    """Write the learners of this process's clients, for the checkpoint that is written next."""
+    path = _share(directory, state.round, own.start)
+    _write(path, {"learners": state.learners}, state.round, belongs_to, {"memo": {}})
+    return path
+
+
+def _write(path: Path, tree: Any, rounds: int, belongs_to: str, more: dict[str, Any]) -> None:
+    tensors = _named_leaves(tree)
+    # One entry: safetensors writes several in no particular order, and equal runs shall leave equal files.
+    about = {"format": FORMAT, "round": rounds, "belongs_to": belongs_to, **more, "digest": _digest(tensors)}
+    write_atomically(path, save(tensors, metadata={"checkpoint": json.dumps(about)}))
+
+
+def _share(directory: Path, rounds: int, first: int) -> Path:
+    return directory / f"share-{rounds:06d}-{first:07d}.safetensors"
+
+
+def _shares(directory: Path) -> list[Path]:
+    return sorted(directory.glob("share-*.safetensors"))
 
 
 def checkpoints(directory: Path) -> list[Path]:
@@ -50,13 +82,16 @@ def checkpoints(directory: Path) -> list[Path]:
 
 def discard_after(directory: Path, rounds: int) -> None:
     """Forget every state later than so many rounds."""
-    for path in checkpoints(directory):
-        if int(path.stem.removeprefix("round-")) > rounds:
+    for path in [*checkpoints(directory), *_shares(directory)]:
+        if int(path.stem.split("-")[1]) > rounds:
             path.unlink()
 
 
-def load_checkpoint(directory: Path, like: State, belongs_to: str = "") -> State | None:
-    """The newest state, shaped `like` a fresh one; None if there is none yet."""
+def load_checkpoint(directory: Path, like: State, belongs_to: str = "", rows: Rows | None = None) -> State | None:
+    """The newest state, shaped `like` a fresh one; None if there is none yet.
+
+    `rows` says whose learners these are, if this process holds only some of the clients.
+    """
     found = checkpoints(directory)
     if not found:
         return None
@@ -64,22 +99,67 @@ def load_checkpoint(directory: Path, like: State, belongs_to: str = "") -> State
     try:
         about, tensors = _read(path)
         _insist_on_whole(path, about, tensors, belongs_to)
-        template = _parts(like)
+        template = _shared(like)
         if not any(name.startswith("['average']") for name in tensors):
             template["average"] = ()  # the run took the last policy until now
-        expected = _named_leaves(template)
-        for name, leaf in expected.items():
-            if name not in tensors or (tensors[name].shape, tensors[name].dtype) != (leaf.shape, leaf.dtype):
-                raise ValueError(f"{name} does not fit the configuration of this run")
+        restored = _restored(template, tensors)
+        learners = _learners(like.learners, _held(directory, about, tensors, belongs_to), rows)
     except (OSError, ValueError, SafetensorError) as error:
         raise _unusable(path, found, str(error)) from error
-    restored = jax.tree.unflatten(jax.tree.structure(template), [tensors[name] for name in expected])
-    return State(round=about["round"], memo=about["memo"], **restored)
+    return State(round=about["round"], memo=about["memo"], learners=learners, **restored)
 
 
-def _parts(state: State) -> dict[str, Any]:
-    """The parts of a state that are arrays."""
-    return {"server": state.server, "learners": state.learners, "average": state.average}
+def _shared(state: State) -> dict[str, Any]:
+    """The arrays of a state that no client has for itself."""
+    return {"server": state.server, "average": state.average}
+
+
+def _held(
+    directory: Path, about: dict[str, Any], tensors: dict[str, np.ndarray], belongs_to: str
+) -> Iterator[tuple[range | None, dict[str, np.ndarray]]]:
+    """The learners in a checkpoint: all at once (None), or one process's clients after another's."""
+    if "shares" not in about:
+        yield None, tensors
+        return
+    for start, stop in about["shares"]:
+        path = _share(directory, about["round"], start)
+        told, held = _read(path)
+        _insist_on_whole(path, told, held, belongs_to)
+        yield range(start, stop), held
+
+
+def _learners(like: Any, parts: Iterator[tuple[range | None, dict[str, np.ndarray]]], rows: Rows | None) -> Any:
+    """The learners of this process's clients, from wherever a checkpoint has them."""
+    template = _named_leaves({"learners": like})
+    clients = len(next(iter(template.values()))) if template else 0
+    own, everybody = rows or Rows(range(clients), clients)
+    restored = {name: np.empty_like(leaf) for name, leaf in template.items()}
+    reached = 0
+    for held, tensors in parts:
+        if held is None and rows is None:  # the usual case, without a copy
+            return _restored({"learners": like}, tensors)["learners"]
+        held = range(everybody) if held is None else held
+        wanted = range(max(own.start, held.start), min(own.stop, held.stop))
+        for name, leaf in restored.items():
+            _insist_on_fit(name, tensors, (len(held), *leaf.shape[1:]), leaf.dtype)
+            here = tensors[name][wanted.start - held.start : wanted.stop - held.start]
+            leaf[wanted.start - own.start : wanted.stop - own.start] = here
+        reached = held.stop if held.start == reached else -1
+    if reached != everybody:
+        raise ValueError(f"its shares are not those of {everybody:,} clients")
+    return jax.tree.unflatten(jax.tree.structure(like), list(restored.values()))
+
+
+def _restored(template: Any, tensors: dict[str, np.ndarray]) -> Any:
+    expected = _named_leaves(template)
+    for name, leaf in expected.items():
+        _insist_on_fit(name, tensors, leaf.shape, leaf.dtype)
+    return jax.tree.unflatten(jax.tree.structure(template), [tensors[name] for name in expected])
+
+
+def _insist_on_fit(name: str, tensors: dict[str, np.ndarray], shape: tuple[int, ...], dtype: Any) -> None:
+    if name not in tensors or (tensors[name].shape, tensors[name].dtype) != (shape, dtype):
+        raise ValueError(f"{name} does not fit the configuration of this run")
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -99,7 +179,7 @@ def _insist_on_whole(path: Path, about: dict[str, Any], tensors: dict[str, np.nd
     if about.get("digest") != _digest(tensors):
         raise ValueError("its contents do not match its digest")
     number = about.get("round")
-    if not isinstance(number, int) or path.stem != f"round-{number:06d}":
+    if not isinstance(number, int) or path.stem.split("-")[1] != f"{number:06d}":
         raise ValueError(f"it holds round {number!r}, which is not what its name says")
     if not isinstance(about.get("memo"), dict):
         raise ValueError("its description has no table of what the engine remembers")

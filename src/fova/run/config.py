@@ -25,6 +25,7 @@ from fova.federation import aggregation
 from fova.federation.clients import ClientSpec, complete, located
 from fova.federation.compression import Compression
 from fova.federation.privacy import Privacy
+from fova.machine import cluster
 from fova.machine.files import insist_on_regular
 from fova.settings import Within, check_ranges, fill, shown
 from fova.version import __version__
@@ -289,6 +290,7 @@ def insist_on_memory(algorithm: Any, clients: int, cohort: int) -> None:
     hidden, free = getattr(algorithm, "hidden", ()), available()
     if not hidden or free is None:
         return
+    clients = -(-clients // cluster.processes())  # of each process
     widths = (1, *hidden, 1)
     weights = sum(inputs * outputs for inputs, outputs in pairwise(widths))
     activations = min(cohort, clients) * algorithm.batch_size * sum(hidden)

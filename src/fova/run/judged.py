@@ -18,6 +18,7 @@ from fova.policy import Policy, load_policy
 from fova.progress import Progress, Quiet
 from fova.run.config import Config, load_config
 from fova.run.directory import VERDICT, RunDirectory
+from fova.run.simulated import described
 from fova.run.training import insist_on_same_data, trained_on
 
 Tell = Callable[[str], None]
@@ -52,7 +53,7 @@ def judge_run(
     else:
         _insist_on_data(run, config, federation)
         given = trained_on(config, federation, progress)
-        insist_on_same_data(run, given)
+        insist_on_same_data(run, described(given))
         judged = judge_policies(run, config, given, settings, tell)
     if not data:
         run.write_json(VERDICT, judged.to_json())

@@ -5,7 +5,7 @@ and stops. Its order makes a run safe to stop anywhere: log, put the log on disk
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -30,7 +30,7 @@ from fova.policy import Policy, from_actor
 from fova.progress import Progress
 from fova.run.averaging import running_mean
 from fova.run.callbacks import OnRound, RoundSummary, asks_to_stop
-from fova.run.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from fova.run.checkpoint import Rows, checkpoints, load_checkpoint, save_checkpoint
 from fova.run.config import Config
 from fova.run.directory import STOPPED_EARLY, RunDirectory
 from fova.run.events import EventLog
@@ -81,6 +81,9 @@ class Loop:
         self.averages = self.together and config.run.averaged_rounds > 1
         self.on_round: OnRound | None = None
         self.selection: Selection | None = None
+        self.rows: Rows | None = None  # whose learners the engine holds, if not everybody's
+        # Saves what other processes hold of a state; gives back their shares.
+        self.save_shares: Callable[[State], Sequence[range]] = lambda state: ()
         self._stops_early = False
         self._resume = f"{resume_with} {run.path}"
         self._clients: Mapping[str, Any] = {}
@@ -109,7 +112,11 @@ class Loop:
 
     def last_state(self) -> State | None:
         """The state in the newest checkpoint; None if there is none yet."""
-        return load_checkpoint(self.run.checkpoints, self.fresh_state(), self.config.fingerprint())
+        return self.saved_state(self.fresh_state())
+
+    def saved_state(self, fresh: State) -> State | None:
+        """The state in the newest checkpoint, shaped like a fresh one; None if there is none yet."""
+        return load_checkpoint(self.run.checkpoints, fresh, self.config.fingerprint(), self.rows)
 
     def fresh_state(self) -> State:
         """The state before the first round."""
@@ -122,7 +129,7 @@ class Loop:
         for remark in self.statistics.remarks:
             self.progress.note(remark)
         fresh = self.fresh_state()
-        state = load_checkpoint(self.run.checkpoints, fresh, self.config.fingerprint()) or fresh
+        state = self.saved_state(fresh) or fresh
         self._insist_on_rounds_left(state)
         self.run.rewind(state.round if state.round else -1)
         self._note_clients()
@@ -304,7 +311,7 @@ class Loop:
 
     def _save(self, state: State) -> None:
         self.run.flush()
-        save_checkpoint(self.run.checkpoints, state, self.config.fingerprint())
+        save_checkpoint(self.run.checkpoints, state, self.config.fingerprint(), self.save_shares(state))
         if self.together:
             self.server_policy(state).save(self.run.policy)
 
@@ -357,7 +364,7 @@ class Loop:
             played = self._play(self._to_play(state, run.final_clients) | chosen, run.final_episodes)
         if policy is not None:  # again: a kill may have come between the last checkpoint and its policy
             policy.save(self.run.policy)
-        self._save_client_policies(state)
+        self.save_client_policies(state)
         results = {name: rollouts.to_json() for name, rollouts in played.items()}
         self._log_final(state, results)
         if state.round < run.rounds:
@@ -383,7 +390,7 @@ class Loop:
         """The policy that the run ends with."""
         return self.server_policy(state) if self.selection is None else self.selection.best()
 
-    def _save_client_policies(self, state: State) -> None:
+    def save_client_policies(self, state: State) -> None:
         """Write every client's own policy. Names of clients become names of files."""
         policies = self.client_policies(state)
         if policies:

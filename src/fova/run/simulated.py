@@ -1,8 +1,10 @@
-"""The engine of `fova train`: all clients on this machine, their data in memory."""
+"""The engine of `fova train`: clients on this machine, their data in memory.
+
+They are all clients of the federation, or the share of this process (`fova.run.processes`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -14,6 +16,7 @@ from fova.federation import aggregation
 from fova.federation.clients import Federation
 from fova.federation.compression import COMPRESSIONS
 from fova.federation.engine import RoundReport, RoundSettings, State
+from fova.federation.shares import Share
 from fova.federation.simulation import Simulation
 from fova.federation.statistics import ClientStatistics, Statistics, client_statistics, common_normaliser, derive
 from fova.machine import runtime
@@ -23,12 +26,12 @@ from fova.run.config import Config, unit_of_reward
 class SimulatedEngine:
     """Rounds of a configuration over a federation's data, which may be replaced on the way."""
 
-    def __init__(self, config: Config, federation: Federation) -> None:
+    def __init__(self, config: Config, federation: Federation, share: Share | None = None) -> None:
         runtime.prepare()
         config = replace(config, algorithm=algorithms.for_space(config.algorithm, federation.space))
         self.config, self.federation, self.space = config, federation, federation.space
-        self.recipe = federation.recipe
-        self.privacy = config.run.private(len(federation.clients))
+        self.recipe, self.share = federation.recipe, share
+        self.privacy = config.run.private(len(federation.clients if share is None else share.names))
         pooled = config.run.mode == "centralised"
         self._turns = [turn.pooled() if pooled else turn for turn in federation.turns()]
         self._turn = 0  # whose data the simulation has
@@ -44,25 +47,34 @@ class SimulatedEngine:
             privacy=self.privacy,
             together=config.run.mode != "local",
         )
+        # Privacy protects the sums of single clients, so they tell nothing.
+        self._told = self._tell() if self.privacy is None else []
+        self.statistics = self._statistics()
+        self._described: dict[str, dict[str, Any]] = {}
         weights = self.statistics[0].log_weights
-        self.simulation = Simulation(config.algorithm, self._prepared(0), self.space, self._settings, weights)
+        self.simulation = Simulation(
+            config.algorithm, self._prepared(0), self.space, self._settings, weights, share
+        )
 
     # --- Statistics ---
 
-    @cached_property
-    def _told(self) -> list[dict[str, ClientStatistics]]:
+    def _tell(self) -> list[dict[str, ClientStatistics]]:
         """What every client tells about its data, for each turn of the data."""
         scale, normalise = self.config.run.reward_scale, self.config.run.normalise
-        return [
+        told = [
             {name: client_statistics(data, scale, normalise) for name, data in turn.clients.items()}
             for turn in self._turns
         ]
+        return told if self.share is None else [self._told_by_all(self.share, turn) for turn in told]
 
-    @cached_property
-    def statistics(self) -> list[Statistics]:
+    def _told_by_all(self, share: Share, own: Mapping[str, ClientStatistics]) -> dict[str, ClientStatistics]:
+        tables = share.of_all("statistics", {name: client.to_json() for name, client in own.items()})
+        return {name: ClientStatistics.from_json(table) for name, table in tables.items()}
+
+    def _statistics(self) -> list[Statistics]:
         """The federation's constants for each turn of the data. The normaliser is that of all turns together."""
         unit, discount = unit_of_reward(self.config.run, self.config.algorithm), self.config.algorithm.discount
-        if self.privacy is not None:  # the sums of single clients are what privacy protects
+        if self.privacy is not None:
             assert unit is not None
             return [Statistics(Normaliser.identity(self.space.observation), unit) for _ in self._turns]
         share = self.config.run.largest_share
@@ -117,17 +129,25 @@ class SimulatedEngine:
         return self._turn_of(rounds) > self._turn_of(rounds - 1)
 
     def clients(self) -> dict[str, dict[str, Any]]:
-        held_out = self.federation.whole_held_out()
-        return {
-            name: describe(data) | ({"held_out": describe(held_out[name])} if name in held_out else {})
-            for name, data in self.federation.whole_clients().items()
-        }
+        if not self._described:
+            own = described(self.federation)
+            self._described = own if self.share is None else self.share.of_all("clients", own)
+        return self._described
 
     def local_learners(self, state: State) -> dict[str, Any]:
         def learner_of(client: int) -> Any:
             return jax.tree.map(lambda leaf: leaf[client], state.learners)
 
         return {name: learner_of(i) for i, name in enumerate(self.simulation.names)}
+
+
+def described(federation: Federation) -> dict[str, dict[str, Any]]:
+    """What is told about the data of every client of a federation, for clients.json."""
+    held_out = federation.whole_held_out()
+    return {
+        name: describe(data) | ({"held_out": describe(held_out[name])} if name in held_out else {})
+        for name, data in federation.whole_clients().items()
+    }
 
 
 def describe(data: Transitions) -> dict[str, Any]:

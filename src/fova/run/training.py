@@ -5,7 +5,7 @@ moment: `resume` goes on from the last checkpoint and ends with the same bytes.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from fova.run.loop import Loop
 from fova.run.records import read_clients
 from fova.run.result import Result
 from fova.run.selection import FOLDER, Selection
-from fova.run.simulated import SimulatedEngine, describe
+from fova.run.simulated import SimulatedEngine, described
 from fova.run.tracking import insist_on_packages
 from fova.settings import fill
 from fova.tasks import registry
@@ -95,15 +95,11 @@ def start(
 ) -> Result:
     """Train a new run. Its directory is made when everything else stands, so a mistake leaves no litter."""
     insist_on_training(config)
-    if directory is None:
-        stem = f"{Path(config.algorithm_name).stem}-{config.task or 'data'}"
-        directory = free_name(stem, Path("runs"))
-    run = RunDirectory(directory)
-    run.insist_on_new()
+    run = RunDirectory(new_directory(config, directory))
     insist_on_packages(config.run.track)
     try:
         with explained(lambda: "Stopped before training began; no run was started. Finished data is kept."):
-            loop = _loop(config, run, trained_on(config, federation, progress), progress)
+            loop = loop_of(config, run, trained_on(config, federation, progress), progress)
         loop.on_round = on_round
         run.create(config)
         return _go(loop)
@@ -132,6 +128,14 @@ def resume(
         progress.finish()
 
 
+def new_directory(config: Config, wanted: Path | None) -> Path:
+    """The directory of a new run: the wanted one, or the next free one. Refuses one that is taken."""
+    stem = f"{Path(config.algorithm_name).stem}-{config.task or 'data'}"
+    directory = wanted or free_name(stem, Path("runs"))
+    RunDirectory(directory).insist_on_new()
+    return directory
+
+
 def insist_on_training(config: Config) -> None:
     """Refuse an algorithm that evaluates a given policy and trains none."""
     if algorithms.evaluates(config.algorithm):
@@ -140,8 +144,10 @@ def insist_on_training(config: Config) -> None:
         )
 
 
-def build_federation(config: Config, progress: Progress | None = None) -> Federation:
-    """The clients that a configuration names, their data made or loaded."""
+def build_federation(
+    config: Config, progress: Progress | None = None, only: Collection[str] | None = None
+) -> Federation:
+    """The clients that a configuration names, their data made or loaded. `only` names those that are kept."""
     progress = progress or Quiet()
     if not config.clients:
         raise FovaError(
@@ -164,6 +170,7 @@ def build_federation(config: Config, progress: Progress | None = None) -> Federa
             reader=reader,
             actions=config.run.actions,
             action_names=config.run.action_names,
+            only=only,
         )
     return Federation.build(
         config.clients,
@@ -174,24 +181,29 @@ def build_federation(config: Config, progress: Progress | None = None) -> Federa
         reader=reader,
         actions=config.run.actions,
         action_names=config.run.action_names,
+        only=only,
     )
 
 
 def trained_on(
-    config: Config, federation: Federation | None = None, progress: Progress | None = None
+    config: Config,
+    federation: Federation | None = None,
+    progress: Progress | None = None,
+    only: Collection[str] | None = None,
 ) -> Federation:
     """The clients' data as a run of this configuration uses it, with the episodes that it keeps aside.
 
-    `federation` holds the data of a run on arrays in memory. Otherwise the data is made or loaded.
+    `federation` holds the data of a run on arrays in memory. Otherwise the data is made or loaded. `only` names the
+    clients that this process holds, if there are others.
     """
     progress = progress or Quiet()
-    federation = federation or build_federation(config, progress)
+    federation = federation or build_federation(config, progress, only)
     return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
 
 
 def first_policy(config: Config, federation: Federation) -> Policy:
     """The server's policy that a run of this configuration starts from, before any training."""
-    loop = _loop(config, RunDirectory(Path()), federation, Quiet())
+    loop = loop_of(config, RunDirectory(Path()), federation, Quiet())
     return loop.server_policy(loop.fresh_state())
 
 
@@ -205,7 +217,7 @@ def policies_of(directory: str | Path, federation: Federation | None = None) -> 
     return server | loop.client_policies(state)
 
 
-def _loop(config: Config, run: RunDirectory, federation: Federation, progress: Progress) -> Loop:
+def loop_of(config: Config, run: RunDirectory, federation: Federation, progress: Progress) -> Loop:
     progress.status("setting up the networks")
     engine = SimulatedEngine(config, federation)
     loop = Loop(engine.config, run, engine, federation.task, progress, engine.privacy)
@@ -222,8 +234,8 @@ def _reopened(directory: str | Path, federation: Federation | None, progress: Pr
     run = RunDirectory.open(Path(directory))
     config = load_config(run.path / "config.toml")
     federation = trained_on(config, federation, progress)
-    insist_on_same_data(run, federation)
-    return _loop(config, run, federation, progress)
+    insist_on_same_data(run, described(federation))
+    return loop_of(config, run, federation, progress)
 
 
 def _go(loop: Loop) -> Result:
@@ -283,8 +295,8 @@ def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation |
     return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
 
 
-def insist_on_same_data(run: RunDirectory, federation: Federation) -> None:
-    """Refuse to go on with a run on other data than it was trained on so far."""
+def insist_on_same_data(run: RunDirectory, held: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse to go on with a run on other data than it was trained on so far. `held` describes the data now."""
     if not (run.path / "clients.json").exists():
         if checkpoints(run.checkpoints):
             raise FovaError(
@@ -292,16 +304,16 @@ def insist_on_same_data(run: RunDirectory, federation: Federation) -> None:
                 "from a copy, or start a new run."
             )
         return  # stopped before it was written, so nothing was trained
-    before, held = read_clients(run), federation.whole_clients()
+    before = read_clients(run)
     anew = f"start a new run on what is there now: fova train --config {run.path / 'config.toml'} --name NEW"
     if list(before) != list(held):
         raise FovaError(
             f"{run.path} was trained on the clients {', '.join(before)}, but now they are {', '.join(held)}. Bring "
             f"them back, or {anew}"
         )
-    pairs = [(name, before[name], describe(data)) for name, data in held.items()]
-    aside = federation.whole_held_out()
-    pairs += [(name, was, describe(aside[name])) for name in aside if (was := before[name].held_out) is not None]
+    pairs: list[tuple[str, Any, Any]] = [(name, before[name], now) for name, now in held.items()]
+    aside = {name: now["held_out"] for name, now in held.items() if "held_out" in now}
+    pairs += [(name, was, aside[name]) for name in aside if (was := before[name].held_out) is not None]
     for name, was, now in pairs:
         if was.digest not in (None, now["digest"]):  # older runs have none
             same = was.rows in (None, now["rows"])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import tyro
 
 from fova.commands.declared import declared
-from fova.commands.flags import asks_for_help
+from fova.commands.flags import asks_for_help, read_flags
 from fova.commands.terminal import Terminal
 
 
@@ -54,12 +54,8 @@ def command(arguments: list[str]) -> None:
 
 
 def _parsed(arguments: list[str], config: type) -> Any:
-    return tyro.cli(
-        _with_settings(config),
-        prog="fova data train-behaviour",
-        args=arguments,
-        config=(tyro.conf.PositionalRequiredArgs,),
-    )
+    positional = (tyro.conf.PositionalRequiredArgs,)
+    return read_flags(_with_settings(config), "fova data train-behaviour", arguments, positional)
 
 
 def _with_settings(config: type) -> type:
