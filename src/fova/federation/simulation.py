@@ -28,7 +28,6 @@ from fova.federation.ahead import Ahead, shapes
 from fova.federation.engine import RoundReport, RoundSettings, State, insist_on_whole_steps
 from fova.federation.gathered import Gathered
 from fova.federation.placement import Buffer, DealtOut, Placed, place
-from fova.federation.privacy import publish
 from fova.federation.rounds import Traffic
 from fova.federation.shares import Share
 from fova.federation.wire import Envelope
@@ -219,17 +218,12 @@ class Simulation:
         gathered.add(members, verdicts, metrics, None)
 
     def _aggregate(self, state: State, gathered: Gathered) -> Any:
-        noisy = self.privacy is not None and self.privacy.noise_at == "server"
-        if gathered.submissions is None and not noisy:
-            return state.server
         submissions = gathered.submissions
-        if noisy:
-            assert self.privacy is not None
+        if self.privacy is not None and self.privacy.noise_at == "server":
             key = rounds.publication_key(self._key, state.round)
-            count = float(np.exp(gathered.log_total))
-            mean = state.broadcast if submissions is None else jax.tree.map(lambda x: x[0], submissions.parameters)
-            submissions = rounds.alone(publish(self.privacy, state.broadcast, mean, count, key))
-        assert submissions is not None
+            submissions = gathered.published(self.privacy, state.broadcast, key)
+        if submissions is None:
+            return state.server
         return rounds.aggregate(self.algorithm, *jax.device_put((state.server, submissions), self._devices.first))
 
     # --- Who takes part ---

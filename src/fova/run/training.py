@@ -5,7 +5,7 @@ moment: `resume` goes on from the last checkpoint and ends with the same bytes.
 """
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -295,6 +295,12 @@ def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation |
     return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
 
 
+def _listed(names: Iterable[str]) -> str:
+    """The names of clients, the first and the last of very many."""
+    every = list(names)
+    return ", ".join(every if len(every) <= 20 else [*every[:3], "...", every[-1], f"{len(every):,} in all"])
+
+
 def insist_on_same_data(run: RunDirectory, held: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse to go on with a run on other data than it was trained on so far. `held` describes the data now."""
     if not (run.path / "clients.json").exists():
@@ -308,7 +314,7 @@ def insist_on_same_data(run: RunDirectory, held: Mapping[str, Mapping[str, Any]]
     anew = f"start a new run on what is there now: fova train --config {run.path / 'config.toml'} --name NEW"
     if list(before) != list(held):
         raise FovaError(
-            f"{run.path} was trained on the clients {', '.join(before)}, but now they are {', '.join(held)}. Bring "
+            f"{run.path} was trained on the clients {_listed(before)}, but now they are {_listed(held)}. Bring "
             f"them back, or {anew}"
         )
     pairs: list[tuple[str, Any, Any]] = [(name, before[name], now) for name, now in held.items()]
