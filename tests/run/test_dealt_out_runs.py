@@ -1,6 +1,7 @@
 """One federation in several processes: threads stand for them in quick tests, the slow one starts real ones."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -173,7 +174,7 @@ def test_the_others_end_when_one_process_fails():
 
 # --- Real processes ---
 
-CLIENTS = 60
+CLIENTS = int(os.environ.get("FOVA_TEST_CLIENTS", "60"))
 SETTINGS = (
     *("--rounds", "6", "--local-steps", "4", "--hidden", "8", "--batch-size", "8", "--cohort", "10"),
     *("--checkpoint-seconds", "0", "--plain"),
