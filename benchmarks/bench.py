@@ -16,6 +16,8 @@ from typing import Any
 
 import deployed
 import growth
+import large_rounds
+import network_rounds
 import performance_page
 import playing_and_loading
 import server_work
@@ -48,6 +50,8 @@ def main() -> None:
         "shares": lambda: {s.name: step_speed.shares_of_rate(s, turns) for s in (small, paper)},
         "growth": growth.growth,
         "server_work": lambda: server_work.server_work(turns),
+        "network_rounds": network_rounds.network_rounds,
+        "large_rounds": large_rounds.large_rounds,
         "playing": lambda: {task: playing_and_loading.playing(task, turns) for task in TASKS},
         "loading": lambda: playing_and_loading.loading(turns),
         "deployed": lambda: deployed.deployed(turns),

@@ -17,7 +17,6 @@ from fova import algorithms
 from fova.data.normalise import Normaliser
 from fova.errors import FovaError
 from fova.evaluation.rollouts import play
-from fova.evaluation.statistics import mean_over_runs
 from fova.federation.clients import ClientSpec, Federation
 from fova.federation.engine import RoundReport, RoundSettings, State
 from fova.federation.simulation import Simulation
@@ -113,12 +112,17 @@ class Results:
 
 
 def interval(scores: Sequence[float | None]) -> str:
-    """The mean with its interval, or in how many runs there is nothing to take a mean of."""
+    """The mean with its runs, or in how many runs there is nothing to take a mean of."""
     reached = [score for score in scores if score is not None]
     broken = f"broke down in {len(scores) - len(reached)} of {len(scores)} runs"
     if len(reached) == len(scores):
-        return str(mean_over_runs(reached))
-    return f"{broken}; otherwise {mean_over_runs(reached)}" if reached else broken
+        return shown(reached)
+    return f"{broken}; otherwise {shown(reached)}" if reached else broken
+
+
+def shown(scores: Sequence[float]) -> str:
+    """The mean and, in brackets, every run: three runs are too few for an interval."""
+    return f"{sum(scores) / len(scores):.1f} ({', '.join(f'{score:.0f}' for score in scores)})"
 
 
 def write_table(marker: str, rows: Iterable[Iterable[str]], columns: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from federation_scores import EPISODES, SEEDS, TASK, Results, federation, fova, interval, write_table
+from federation_scores import EPISODES, SEEDS, TASK, Results, fova, interval, write_table
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from fova.algorithms.base import Batch, Broadcast, Data, Submission
@@ -24,7 +24,7 @@ from fova.algorithms.base import replace as changed
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.evaluation.rollouts import play
-from fova.federation.clients import Federation
+from fova.federation.clients import ClientSpec, Federation
 from fova.federation.statistics import ClientStatistics
 from fova.policy import from_actor
 from fova.run.config import Config, RunConfig
@@ -92,6 +92,12 @@ class Attack:
     data: Callable[[Transitions], Transitions] = field(default=lambda data: data)
     liars: int = 1
     clients: int = 5
+    good: int | None = None  # so many clients, the last ones, have expert data and the others random; None: all
+
+    def federation(self) -> Federation:
+        good = self.clients if self.good is None else self.good
+        names = ["random"] * (self.clients - good) + ["expert"] * good
+        return Federation.build([ClientSpec(name, SIZE) for name in names], TASK)
 
 
 FLIPPED = partial(moved_by, -9.0)  # nine times is just below the length at which a submission is rejected
@@ -112,6 +118,7 @@ ATTACKS = {
         weight=1e6, statistics=best_of_all, data=noisy_labels
     ),
     "seven clients, nothing but the truth": Attack(liars=0, clients=7),
+    "two of seven have expert data, five random; nobody lies": Attack(liars=0, clients=7, good=2),
     "two of seven: update x -9, claim the highest rewards": Attack(FLIPPED, 1e6, best_of_all, liars=2, clients=7),
     "two of seven: label noise, claim the highest rewards": Attack(
         weight=1e6, statistics=best_of_all, data=noisy_labels, liars=2, clients=7
@@ -193,7 +200,7 @@ class EngineWithLiars(SimulatedEngine):
 
 def one_run(column: str, name: str, seed: int) -> tuple[float | None, dict[str, Any]]:
     attack = ATTACKS[name]
-    members = federation(attack.clients, SIZE)
+    members = attack.federation()
     run = RunConfig(rounds=ROUNDS, local_steps=LOCAL_STEPS, seed=seed, **COLUMNS[column])
     config = Config(TASK.name, members.specs, fova(hidden=HIDDEN), "fova", run)
     object.__setattr__(config, "algorithm", WithLiars(config.algorithm, name))

@@ -131,7 +131,10 @@ def test_prepare_only_makes_the_directory(fova_command, tmp_path, served):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--privacy", "server", "--privacy-clip", 1, "--privacy-noise", 2), "--privacy client"),
+        (
+            ("--privacy", "server", "--privacy-clip", 1, "--privacy-noise", 2, "--participation", 0.5),
+            "Leave --participation out",
+        ),
         (("--port", 0), "port"),
         (("--min-clients", 0), "min_clients"),
         (("--mode", "local"), "federated"),

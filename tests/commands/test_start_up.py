@@ -31,6 +31,8 @@ QUICK = [
     *sorted(f"{name} --help".strip() for name in HELP),
     "train --algorithm drpo --preset layer-norm -h",
     "train --tyro-print-completion bash",
+    "train --help-all",
+    "completion bash",
     "tasks",
     "paper",
     "paper --list",

@@ -1,4 +1,5 @@
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -178,3 +179,48 @@ def test_there_are_no_more_orders_than_these():
 def test_nonsense_is_refused(arguments, words):
     with pytest.raises(FovaError, match=words):
         epsilon(*arguments)
+
+
+# --- Google's dp-accounting as the oracle ---
+
+SETTINGS = [(1.0, 1.0, 1), (4.0, 1.0, 30), (1.0, 0.1, 100), (2.0, 0.5, 10), (0.6, 0.02, 50)]
+
+
+@pytest.mark.parametrize(("noise", "sampling", "rounds"), SETTINGS)
+def test_renyi_divergences_agree_with_dp_accounting(noise, sampling, rounds):
+    dp_accounting = pytest.importorskip("dp_accounting")
+    from dp_accounting.rdp import RdpAccountant
+
+    one = dp_accounting.PoissonSampledDpEvent(sampling, dp_accounting.GaussianDpEvent(noise))
+    oracle = RdpAccountant().compose(dp_accounting.SelfComposedDpEvent(one, rounds)).get_epsilon(1e-5)
+    assert epsilon(noise, sampling, rounds, 1e-5) == pytest.approx(oracle, rel=0.01)
+
+
+@pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (4.0, 30)])
+def test_the_loss_distribution_meets_the_exact_epsilon_of_the_gaussian(noise, rounds):
+    """Without sampling, `rounds` rounds are one of noise s / sqrt(rounds), whose delta has a closed form."""
+    pytest.importorskip("dp_accounting")
+    found = epsilon(noise, 1.0, rounds, 1e-5, "pld")
+    shift = math.sqrt(rounds) / noise
+    exact = stats.norm.cdf(shift / 2 - found / shift) - math.exp(found) * stats.norm.cdf(-shift / 2 - found / shift)
+    assert 0.97e-5 < exact <= 1.001e-5
+
+
+@pytest.mark.parametrize(("noise", "sampling", "rounds"), SETTINGS)
+def test_the_loss_distribution_promises_more_for_the_same_noise(noise, sampling, rounds):
+    pytest.importorskip("dp_accounting")
+    tight = epsilon(noise, sampling, rounds, 1e-5, "pld")
+    assert 0.5 < tight / epsilon(noise, sampling, rounds, 1e-5) < 1.0
+
+
+def test_the_noise_for_an_epsilon_follows_the_method():
+    pytest.importorskip("dp_accounting")
+    needed = noise_for(4.0, 1.0, 10, 1e-5, "pld")
+    assert needed < noise_for(4.0, 1.0, 10, 1e-5)
+    assert 3.95 < epsilon(needed, 1.0, 10, 1e-5, "pld") <= 4.0
+
+
+def test_without_dp_accounting_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(FovaError, match=r"pip install 'fova\[accounting\]'"):
+        epsilon(3.21, 1.0, 1, 1e-5, "pld")

@@ -34,6 +34,10 @@ def test_two_of_seven_get_the_largest_share_each():
     np.testing.assert_allclose(shares([0.0] * 5 + [1e6, 1e6], 2 / 7), [3 / 35] * 5 + [2 / 7] * 2, rtol=1e-4)
 
 
+def test_how_many_may_collude():
+    assert [int(trust.colluding(n)) for n in (5, 6, 7, 10, 1000)] == [1, 1, 2, 2, 2]
+
+
 def test_a_share_that_all_cannot_stay_below_becomes_an_even_one():
     np.testing.assert_allclose(shares([3.0, 1.0, 0.0, -2.0], 0.1), [0.25] * 4, rtol=1e-6)
 
@@ -121,6 +125,16 @@ def test_a_long_update_is_shortened_to_twice_the_median():
     assert verdicts == [rounds.ACCEPTED] * 5
     np.testing.assert_allclose(mean, [(3.6 + 2.0) / 5, 0.0], atol=1e-6)
     np.testing.assert_allclose(judged([*HONEST, [9.0, 0.0]], 1.0)[1], [(3.6 + 9.0) / 5, 0.0], atol=1e-6)
+
+
+def test_two_of_seven_that_support_one_another_are_alone_and_three_are_not():
+    updates = jnp.array([[1.0, 0.1], [1.0, -0.1], [1.0, 0.2], [1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]])
+    everybody = jnp.ones(7, bool)
+    assert trust.alone_against_all(updates, everybody).tolist() == [False] * 5 + [True] * 2
+    three = updates.at[4].set(jnp.array([-1.0, 0.0]))
+    assert trust.alone_against_all(three, everybody).tolist() == [False] * 7
+    # of five, one supporter is enough
+    assert trust.alone_against_all(updates[2:], everybody[2:]).tolist() == [False] * 5
 
 
 def test_who_is_alone_against_all_by_hand():

@@ -17,6 +17,7 @@ from fova.algorithms import configure
 from fova.data.sources import load
 from fova.errors import FovaError
 from fova.federation.clients import ClientSpec, Federation
+from fova.federation.privacy import secret_key
 from fova.machine.interrupts import Interrupted
 from fova.network import client as flower_client
 from fova.network import server as flower_server
@@ -755,7 +756,7 @@ def test_a_node_that_is_no_fova_client_says_what_is_missing(tmp_path):
 
 
 def test_secret_keys_are_secret():
-    keys = {json.dumps(jax.random.key_data(flower_client.secret_key()).tolist()) for _ in range(4)}
+    keys = {json.dumps(jax.random.key_data(secret_key()).tolist()) for _ in range(4)}
     assert len(keys) == 4
 
 

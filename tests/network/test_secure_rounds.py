@@ -187,6 +187,18 @@ def test_a_client_that_sends_something_else_is_left_out(nodes, tmp_path):
     assert "does not hold about and masked" in last["rejected_because"]["south"]
 
 
+def test_a_client_may_insist_on_it(nodes, tmp_path):
+    insisting = {
+        node: about | {"insist_secure_aggregation": about["name"] == "east"} for node, about in nodes.items()
+    }
+    notes = Notes()
+    _, directory, _ = trained(insisting, tmp_path / "plain", False, notes=notes, rounds=1)
+    assert sorted(rounds_of(directory)[-1]["clients"]) == ["north", "south", "west"]
+    assert "it insists on secure aggregation, and this run has none" in notes
+    _, directory, _ = trained(insisting, tmp_path / "secure", True, rounds=1)
+    assert sorted(rounds_of(directory)[-1]["clients"]) == list(NAMES)
+
+
 def test_too_few_answers_are_an_attempt_and_no_end(nodes, tmp_path):
     """Two clients fall silent in the first attempt: the sum cannot be unmasked, and the round is tried again."""
     folder = tmp_path / "run"
@@ -233,6 +245,7 @@ def test_a_round_is_not_unmasked_for_other_clients(nodes, tmp_path):
         ({"aggregation": "returns"}, "returns need single ones"),
         ({"aggregation": "algorithm"}, "aggregation is algorithm"),
         ({"largest_share": 0.3}, "can limit nobody's share"),
+        ({"privacy": "server", "privacy_clip": 1.0, "privacy_noise": 1.0}, "privacy is server, which clips single"),
         ({"compress": "int8"}, "cannot be compressed"),
         ({"normalise": True}, "--no-normalise"),
     ],
@@ -246,6 +259,11 @@ def test_a_unit_of_reward_that_clients_would_have_to_tell_is_refused(tmp_path):
     config = settings("fova", aggregation="uniform", normalise=False)
     with pytest.raises(FovaError, match="--reward-unit 1"):
         new_run(tmp_path, config, secure_aggregation=True)
+
+
+def test_judging_is_refused_where_single_figures_are_hidden(tmp_path):
+    with pytest.raises(FovaError, match="Leave --judge or --secure-aggregation out"):
+        new_run(tmp_path, settings(**SUMS, hold_out=0.2), secure_aggregation=True, judge=True)
 
 
 def test_two_clients_are_too_few(tmp_path):

@@ -1,6 +1,8 @@
 """TensorBoard events: a sub-run for the server, for every client and for their mean, with shared tags."""
 
+import errno
 import struct
+import threading
 
 import pytest
 from tensorboardX.proto.event_pb2 import Event
@@ -89,3 +91,30 @@ def _restarts(path):
         marks.append(event.session_log.status if event.HasField("session_log") else 0)
         position += 12 + length + 4
     return 1 in marks  # START
+
+
+def test_two_logs_within_a_second_keep_both_files(tmp_path):
+    write(tmp_path, {"round": 1, "server": {"return": 1.0}})
+    write(tmp_path, {"round": 2, "server": {"return": 2.0}}, after=1)
+    assert scalars(tmp_path / "server") == {("evaluation/return", 1): 1.0, ("evaluation/return", 2): 2.0}
+
+
+def test_a_full_disk_is_an_error_of_the_round_and_not_of_a_thread(tmp_path, monkeypatch):
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def refuse(*_):
+        raise full
+
+    before = threading.active_count()
+
+    def two_rounds():
+        with EventLog(tmp_path, 0) as log:
+            log.write({"round": 1, "server": {"return": 1.0}})
+            for method in ("write_event", "flush", "close"):
+                monkeypatch.setattr(events.EventsWriter, method, refuse)
+            log.write({"round": 2, "server": {"return": 2.0}})
+
+    with pytest.raises(OSError, match="No space") as told:
+        two_rounds()
+    assert told.value is full
+    assert threading.active_count() == before

@@ -32,6 +32,7 @@ COMMANDS = (
     "server",
     "client",
     "certificates",
+    "completion",
 )
 
 HELP = f"""fova {__version__}: offline federated reinforcement learning when clients' data differ in quality
@@ -53,6 +54,7 @@ usage: fova COMMAND [options]        fova COMMAND --help explains a command
   fova paper [NAME]                  the paper's tables and figures, each by one command
   fova theory                        the paper's statements, checked on finite MDPs
   fova server, fova client           the same training over a network; fova certificates makes keys for it
+  fova completion bash|zsh|fish      let your shell complete commands and flags
 
 by example
 

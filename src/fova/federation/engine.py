@@ -1,8 +1,9 @@
 """What an engine is: it runs the rounds of a federation, wherever its clients are.
 
-`fova.run.simulated` is one engine (all clients on this machine), `fova.network.server` another (clients on other
-machines, over Flower). The training loop (`fova.run.loop`) drives any of them and does everything else: it logs,
-plays policies, writes checkpoints, resumes and stops. A further engine is one file with a class of this shape.
+`fova.run.simulated` is one engine (all clients on this machine), `fova.run.processes` another (clients dealt out
+among the processes of a cluster), `fova.network.server` a third (clients on other machines, over Flower). The
+training loop (`fova.run.loop`) drives any of them and does everything else: it logs, plays policies, writes
+checkpoints, resumes and stops. A further engine is one file with a class of this shape.
 """
 
 from collections.abc import Mapping

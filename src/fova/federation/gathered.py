@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
+from jaxtyping import PRNGKeyArray
 from numpy.typing import NDArray
 
 from fova.algorithms.base import Submission
 from fova.federation import rounds
+from fova.federation.privacy import Privacy, publish
 
 
 class Gathered:
@@ -42,6 +45,13 @@ class Gathered:
             self.submissions, self.log_total = rounds.merge_groups(
                 self.submissions, self.log_total, submissions, log_total
             )
+
+    def published(self, privacy: Privacy, broadcast: Any, key: PRNGKeyArray) -> Submission:
+        """The round's mean with the noise of a private server, also if nobody's submission was accepted."""
+        count = float(np.exp(self.log_total))
+        accepted = self.submissions
+        mean = broadcast if accepted is None else jax.tree.map(lambda leaf: leaf[0], accepted.parameters)
+        return rounds.alone(publish(privacy, broadcast, mean, count, key))
 
     def metrics(self) -> dict[str, NDArray[np.floating[Any]]]:
         """Each metric of all members, in their order."""

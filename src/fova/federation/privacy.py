@@ -13,11 +13,13 @@ limits.
 """
 
 import math
+import os
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from fova.algorithms.base import Submission, clip_gradient
@@ -44,6 +46,7 @@ class Privacy:
     delta: float
     clients: int  # all clients of the federation, drawn or not
     participation: float = 1.0
+    method: accountant.Method = "rdp"  # how epsilon is computed
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.clip) and self.clip > 0.0):
@@ -56,7 +59,7 @@ class Privacy:
                 f"Privacy hides one client among others, and there are {self.clients}. Take at least "
                 f"{FEWEST_CLIENTS}; hundreds, for noise that leaves something to learn."
             )
-        self.epsilon(1)  # the accountant checks noise, sampling and delta
+        accountant.epsilon(self._multiplier, self._sampling, 1, self.delta)  # checks noise, sampling and delta
         if self.delta >= 1 / self.clients:
             raise FovaError(
                 f"delta is {self.delta:g}, but must be below 1/{self.clients}: publishing one of the "
@@ -84,7 +87,7 @@ class Privacy:
         `client`: the server sees which clients take part. Neighbouring federations differ in one client's data,
         which moves its message by two norms, and random participation hides nothing.
         """
-        return accountant.epsilon(self._multiplier, self._sampling, rounds, self.delta)
+        return accountant.epsilon(self._multiplier, self._sampling, rounds, self.delta, self.method)
 
     def spent(self, rounds: int) -> dict[str, float]:
         """Values for a round's log: epsilon of one round, epsilon of all rounds so far, and delta."""
@@ -92,7 +95,7 @@ class Privacy:
 
     def noise_for(self, epsilon: float, rounds: int) -> float:
         """The noise with which this number of rounds spends at most `epsilon`."""
-        needed = accountant.noise_for(epsilon, self._sampling, rounds, self.delta)
+        needed = accountant.noise_for(epsilon, self._sampling, rounds, self.delta, self.method)
         return needed * self.noise / self._multiplier
 
     @property
@@ -139,6 +142,11 @@ def publish(privacy: Privacy, broadcast: T, mean: T, count: float, key: PRNGKeyA
     total = jax.tree.map(lambda leaf: jnp.where(count > 0, count * leaf, 0.0), update_of(mean, broadcast))
     noisy = with_noise(total, privacy.noise * privacy.clip, key)
     return moved(broadcast, jax.tree.map(lambda leaf: leaf / privacy.expected_clients, noisy))
+
+
+def secret_key() -> PRNGKeyArray:
+    """A secret random key from the operating system. Without it nobody can remove the noise."""
+    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)))
 
 
 def shortened(update: T, largest: float) -> T:

@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 FEWEST_CLIENTS = 5
 LARGEST_SHARE = 0.5  # of the mean, unless the operator says otherwise
+MOST_COLLUDING = 2  # clients, from seven on; below that, one
 # Adam moves all clients of a round by similar lengths. Most stay below 1.5 times the median; 2.4 times was seen,
 # with two good clients among five.
 LONGEST = 2.0
@@ -29,6 +30,11 @@ ALONE_LOG_WEIGHT = -4.0  # its weight relative to the average of the others
 def believes_all(largest_share: float | None) -> bool:
     """Whether the operator believes every claim."""
     return largest_share == 1.0
+
+
+def colluding(clients: Any) -> Any:
+    """How many of so many clients may pull together against all others: a third, but at most two."""
+    return jnp.clip((clients - 1) // 3, 1, MOST_COLLUDING)
 
 
 def share_of(largest_share: float | None, clients: Any) -> Any:
@@ -73,13 +79,15 @@ def alone_against_all(
 ) -> Bool[Array, " clients"]:
     """Which clients' updates point away from those of the others, as one with a flipped sign does.
 
-    Two clients whose data is better than that of all others pull away from them, but they support one another.
+    Clients whose data is better than that of all others pull away from them, but they support one another. So that
+    liars cannot do the same, a client needs as many supporters as may collude (`colluding`).
     """
     lengths = jnp.linalg.norm(updates, axis=1, keepdims=True)
     directions = jnp.where(compared[:, None], updates / jnp.maximum(lengths, 1e-30), 0.0)
     cosines = directions @ directions.T
     others = compared[None] & ~jnp.eye(len(updates), dtype=bool)
-    support = jnp.max(jnp.where(others, cosines, -1.0), axis=1)
+    supporters = jnp.sort(jnp.where(others, cosines, -1.0), axis=1, descending=True)
+    support = supporters[:, colluding(compared.sum()) - 1]
     with_others = jnp.where(others, cosines, 0.0).sum(axis=1)
     # the squared length of the sum of the others' directions: all pairs without those of the client itself
     squares = cosines.sum() - 2.0 * with_others - jnp.diag(cosines)

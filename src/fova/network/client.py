@@ -7,7 +7,6 @@ only what can be made again: the data, and the compiled programs.
 Only the content that `messages.py` lists leaves this process. Raw data is read here and is never sent.
 """
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +30,7 @@ from fova.errors import FovaError
 from fova.federation import rounds
 from fova.federation.clients import ClientSpec, Federation
 from fova.federation.engine import State
-from fova.federation.privacy import Privacy
+from fova.federation.privacy import Privacy, secret_key
 from fova.federation.statistics import ClientStatistics, Statistics, client_statistics
 from fova.federation.wire import from_named_arrays, named_arrays
 from fova.machine import runtime
@@ -69,6 +68,8 @@ class ClientConfig:
     """Row to start from."""
     insist_privacy: str | None = None
     """The least privacy that the client accepts, as clip=1,noise=2,epsilon=8."""
+    insist_secure_aggregation: bool = False
+    """Refuse a run in which the server would see this client's update."""
     columns: str | None = None
     """A TOML file whose [columns] table says what the columns of `data` mean, if it is a table."""
 
@@ -135,6 +136,8 @@ class Client:
         self.floor = Floor.parse(config.insist_privacy) if config.insist_privacy is not None else None
         if self.floor is not None:
             self.floor.check(plan.privacy)
+        if config.insist_secure_aggregation and not plan.secure:
+            raise Refused("it insists on secure aggregation, and this run has none: --secure-aggregation")
         self._prepared: tuple[Any, Data] | None = None
 
     @cached_property
@@ -176,7 +179,8 @@ class Client:
         number, counted, broadcast, statistics = messages.read_round_question(content, self.plan, server.broadcast)
         self._notice_changed_data()
         question = question_digest(self.plan.run_id, number, named_arrays(broadcast))
-        if self.plan.privacy is not None and (kept := kept_answer(self.checkpoints, question)) is not None:
+        private = self.plan.privacy
+        if private is not None and (kept := kept_answer(self.checkpoints, question)) is not None:
             return self._the_same_again(content, number, broadcast, kept)
         if self.floor is not None and self.plan.privacy is not None:
             self.budget.insist_on_room(self.floor, self.plan.privacy)
@@ -200,8 +204,8 @@ class Client:
         # Save before sending, so that the state of every accepted reply is on disk.
         stacked = jax.tree.map(lambda leaf: np.asarray(leaf)[None], learner)
         save_checkpoint(self.checkpoints, State(number + 1, (), stacked), self.plan.training_fingerprint())
-        if self.plan.privacy is not None:
-            self._spend(self.plan.privacy, question, sent)
+        if private is not None:
+            self._spend(private, question, sent)
         self._keep_policy(learner, statistics, number + 1)
         self.journal.note(
             f"round {number + 1} of {self.plan.run.rounds}: trained {self.plan.run.local_steps} steps"
@@ -231,8 +235,12 @@ class Client:
 
     def _spend(self, privacy: Privacy, question: str, sent: Submission) -> None:
         """Enter a private answer into the client's own account and keep it, before it leaves."""
-        self.budget.spend(privacy.noise)
+        if privacy.noise_at == "client":  # spent first: a crash may make the account too high, never too low
+            self.budget.spend(privacy.noise)
         keep_answer(self.checkpoints, question, named_arrays(sent.parameters))
+        if privacy.noise_at == "server":
+            self.journal.note("privacy: the server is trusted to add the noise; this client cannot check it")
+            return
         spent = self.budget.epsilon(privacy.delta)
         self.journal.note(f"privacy: epsilon {spent:.2f} spent in all runs so far, at delta {privacy.delta:g}")
 
@@ -276,11 +284,6 @@ class Client:
             (prepared,) = self.federation.prepared(frame, factors).values()
             self._prepared = key, self.plan.data_of(prepared)
         return self._prepared[1]
-
-
-def secret_key() -> Any:
-    """A secret random key from the operating system. Without it the server cannot remove the client's noise."""
-    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)))
 
 
 # --- Between messages ---

@@ -23,6 +23,7 @@ from fova.errors import FovaError
 from fova.federation import aggregation, rounds
 from fova.federation.engine import RoundReport, State
 from fova.federation.gathered import Gathered
+from fova.federation.privacy import secret_key
 from fova.federation.statistics import (
     ClientStatistics,
     Statistics,
@@ -321,9 +322,14 @@ class FlowerEngine:
             for member, i in sorted(zip(gathered.members, range(len(names))))
             if names[member] not in answers.rejected
         }
-        if gathered.submissions is None:
+        submissions, privacy = gathered.submissions, self.plan.privacy
+        if submissions is None:
             return state.server, metrics
-        return rounds.aggregate(self.plan.algorithm, state.server, gathered.submissions), metrics
+        if privacy is not None and privacy.noise_at == "server":
+            # How many are connected is no secret. The sum is divided by that, whether or not all were accepted.
+            privacy = replace(privacy, clients=max(privacy.clients, len(names)))
+            submissions = gathered.published(privacy, state.broadcast, secret_key())
+        return rounds.aggregate(self.plan.algorithm, state.server, submissions), metrics
 
     def _judged(
         self, state: State, sent: Basket, group: list[str], by_returns: NDArray[np.float32], size: int

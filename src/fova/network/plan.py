@@ -60,10 +60,10 @@ class Plan:
                 f"The algorithm is the file {self.algorithm_name}. Over a network only algorithms of the package "
                 "itself can be used: a client does not run code that somebody sends it."
             )
-        if self.run.privacy == "server":
+        if self.run.privacy == "server" and self.run.participation < 1.0:
             raise FovaError(
-                "privacy is 'server', but over a network the clients add the noise themselves: --privacy client. "
-                "Noise at the server is for simulations so far."
+                f"privacy is server and participation {self.run.participation:g}, but over a network who takes "
+                "part depends on who is connected, and hides nothing. Leave --participation out."
             )
         if self.run.data_sequence:
             raise FovaError("data_sequence is given, but clients of a real federation hold the data they have.")

@@ -27,6 +27,11 @@ def insist_on_sums(run: RunConfig, algorithm: Any, clients: int) -> None:
             f"largest_share is {run.largest_share:g}, but a server that sees nobody's weight can limit nobody's "
             "share. Leave --largest-share or --secure-aggregation out."
         )
+    if run.privacy == "server":
+        raise FovaError(
+            "privacy is server, which clips single updates, and secure aggregation shows their sum only. Take "
+            "--privacy client, or leave --secure-aggregation out."
+        )
     if run.compress != "none":
         raise FovaError(
             f"compress is {run.compress}, but masked numbers cannot be compressed. Leave --compress out."

@@ -55,6 +55,11 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        if self.secure_aggregation and self.judge:
+            raise FovaError(
+                "Judging asks every client for figures about its data, which secure aggregation is to hide. Leave "
+                "--judge or --secure-aggregation out."
+            )
         for name in ("host", "certificates"):
             if not getattr(self, name):
                 raise FovaError(f"{name} is empty. Leave it out for the default, or say which one.")

@@ -44,6 +44,7 @@ WITHOUT_EFFECT_ON_TRAINING = (
     "average_rounds",  # what is averaged is never sent to clients
     "track",
     "privacy_epsilon",
+    "privacy_accountant",
     "data_sequence",  # by paths; the data itself is compared
     "select",
 )
@@ -136,6 +137,9 @@ class RunConfig:
     """With privacy: the delta that epsilon is stated for."""
     privacy_epsilon: Annotated[float | None, Within(0, above=True)] = None
     """With privacy: a budget. A run whose rounds would spend more does not start."""
+    privacy_accountant: Literal["rdp", "pld"] = "rdp"
+    """With privacy: how epsilon is computed: rdp (Renyi divergences) or pld (the distribution of the privacy loss;
+    a smaller epsilon for the same noise, needs the extra accounting)."""
 
     @property
     def averaged_rounds(self) -> int:
@@ -201,10 +205,15 @@ class RunConfig:
         if self.privacy == "off" or self.privacy_clip is None or self.privacy_noise is None:
             return None
         privacy = Privacy(
-            self.privacy, self.privacy_clip, self.privacy_noise, self.privacy_delta, clients, self.participation
+            self.privacy,
+            self.privacy_clip,
+            self.privacy_noise,
+            self.privacy_delta,
+            clients,
+            self.participation,
+            self.privacy_accountant,
         )
-        spent = privacy.epsilon(self.rounds)
-        if self.privacy_epsilon is not None and spent > self.privacy_epsilon:
+        if self.privacy_epsilon is not None and (spent := privacy.epsilon(self.rounds)) > self.privacy_epsilon:
             raise FovaError(
                 f"{self.rounds} rounds would spend epsilon {spent:.2f}, the budget is {self.privacy_epsilon:g}. "
                 f"Take --privacy-noise {privacy.noise_for(self.privacy_epsilon, self.rounds):.4g} or fewer rounds."

@@ -9,7 +9,7 @@ timing.jsonl         seconds per round and evaluation (in the background they ov
                      process has held so far
 tracking.json        by which name a tracking service knows the run, with --track
 tensorboard/         the same metrics as TensorBoard events
-checkpoints/         the newest two
+checkpoints/         the newest two; with several processes, a share-* file of each one's clients belongs to them
 policy.safetensors, policy.json     the server's policy
 clients/             every client's own policy at the end, where the run has them
 best/                with --select judge: the policies of the three best rounds

@@ -5,12 +5,16 @@ them, so that one chart overlays the clients.
 """
 
 import re
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
 
 # A sub-run keeps a file open. In larger federations only the first clients have one; the mean is that of all.
 MOST_CLIENTS = 50
@@ -25,7 +29,7 @@ class EventLog:
         self._directory = directory
         self._purge = after + 1 if after else None
         self._scalars = Scalars()
-        self._writers: dict[str, SummaryWriter] = {}
+        self._files: dict[str, _EventFile] = {}
 
     def __enter__(self) -> "EventLog":
         return self
@@ -33,14 +37,45 @@ class EventLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for writer in self._writers.values():
-            writer.close()
+        for file in self._files.values():
+            with suppress(OSError) if error else nullcontext():  # the first error is the one to tell
+                file.close()
 
     def write(self, entry: Mapping[str, Any]) -> None:
         for sub_run, tag, value in self._scalars.of(entry):
-            if sub_run not in self._writers:
-                self._writers[sub_run] = SummaryWriter(str(self._directory / sub_run), purge_step=self._purge)
-            self._writers[sub_run].add_scalar(tag, value, entry["round"])
+            if sub_run not in self._files:
+                self._files[sub_run] = _EventFile(self._directory / sub_run, self._purge)
+            self._files[sub_run].add(tag, value, entry["round"])
+        for file in self._files.values():
+            file.flush()
+
+
+class _EventFile:
+    """The event file of one sub-run, written at once.
+
+    tensorboardX's own SummaryWriter writes in a thread. On a full disk that thread dies with a traceback, and the
+    training waits for it for ever.
+    """
+
+    def __init__(self, folder: Path, purge: int | None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        earlier = len(list(folder.glob("events.*")))  # a name has seconds, and a run may be resumed within one
+        self._writer = EventsWriter(str(folder / "events"), f".{earlier}")
+        if purge is not None:  # what was written for this round and later ones no longer counts
+            self._write(Event(session_log=SessionLog(status=SessionLog.START)), purge)
+
+    def add(self, tag: str, value: float, step: int) -> None:
+        self._write(Event(summary=scalar(tag, value)), step)
+
+    def _write(self, event: Event, step: int) -> None:
+        event.wall_time, event.step = time.time(), step
+        self._writer.write_event(event)
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class Scalars:

@@ -5,7 +5,7 @@ moment: `resume` goes on from the last checkpoint and ends with the same bytes.
 """
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions
 from fova.errors import FovaError, unknown
-from fova.evaluation.judging.judge import JudgeSettings, judge
 from fova.federation.clients import ClientSpec, Federation
 from fova.machine.interrupts import explained, stop_signal
 from fova.policy import Policy
@@ -223,6 +222,8 @@ def loop_of(config: Config, run: RunDirectory, federation: Federation, progress:
     engine = SimulatedEngine(config, federation)
     loop = Loop(engine.config, run, engine, federation.task, progress, engine.privacy)
     if config.run.select == "judge":
+        from fova.evaluation.judging.judge import JudgeSettings, judge  # with SciPy, which other runs do not need
+
         settings = JudgeSettings(rounds=SELECTION_ROUNDS, seed=config.run.seed)
         discount = config.algorithm.discount
         loop.selection = Selection(run.path / FOLDER, lambda policy: judge(policy, federation, discount, settings))
@@ -294,6 +295,12 @@ def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation |
     return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
 
 
+def _listed(names: Iterable[str]) -> str:
+    """The names of clients, the first and the last of very many."""
+    every = list(names)
+    return ", ".join(every if len(every) <= 20 else [*every[:3], "...", every[-1], f"{len(every):,} in all"])
+
+
 def insist_on_same_data(run: RunDirectory, held: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse to go on with a run on other data than it was trained on so far. `held` describes the data now."""
     if not (run.path / "clients.json").exists():
@@ -307,7 +314,7 @@ def insist_on_same_data(run: RunDirectory, held: Mapping[str, Mapping[str, Any]]
     anew = f"start a new run on what is there now: fova train --config {run.path / 'config.toml'} --name NEW"
     if list(before) != list(held):
         raise FovaError(
-            f"{run.path} was trained on the clients {', '.join(before)}, but now they are {', '.join(held)}. Bring "
+            f"{run.path} was trained on the clients {_listed(before)}, but now they are {_listed(held)}. Bring "
             f"them back, or {anew}"
         )
     pairs: list[tuple[str, Any, Any]] = [(name, before[name], now) for name, now in held.items()]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from example_tables import printed_and_made
 from fova.commands.insulin_demo import CLINICS
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
@@ -33,3 +34,8 @@ def test_the_files_hold_the_days_of_the_task(tmp_path):
     np.testing.assert_array_equal(read.actions, np.concatenate([day.actions[:-1] for day in made]))
     np.testing.assert_array_equal(read.rewards, np.concatenate([day.rewards[:-1] for day in made]))
     assert file.read_text().splitlines()[1].startswith("child#001,0,0,")
+
+
+def test_the_table_on_the_page_is_that_of_the_committed_figures(monkeypatch):
+    printed, made = printed_and_made("insulin", monkeypatch)
+    assert printed == made
