@@ -2,8 +2,9 @@
 
     python benchmarks/bench.py [--torch PYTHON] [--turns N] [--only SECTION ...]
 
-`--torch` names an interpreter that has PyTorch, which is compared with and otherwise not needed. Close other
-programs: everything is measured in turns, so ratios survive a busy machine, but seconds do not.
+`--torch` names an interpreter that has PyTorch, which is compared with and otherwise not needed; without it the
+section `rivals` keeps its figures. `torch.compile` needs a C++ compiler. Close other programs: everything is
+measured in turns, so ratios survive a busy machine, but seconds do not.
 """
 
 import argparse
@@ -15,6 +16,8 @@ from typing import Any
 
 import deployed
 import growth
+import large_rounds
+import network_rounds
 import performance_page
 import playing_and_loading
 import server_work
@@ -42,14 +45,19 @@ def main() -> None:
         "step": lambda: {
             s.name: step_speed.fova_against_the_machine(s, turns, options.torch) for s in (paper, small)
         },
+        "rivals": lambda: {s.name: step_speed.against_pytorch(s, turns, options.torch) for s in (paper, small)},
         "algorithms": lambda: {s.name: step_speed.each_algorithm(s, turns) for s in (small, paper)},
         "shares": lambda: {s.name: step_speed.shares_of_rate(s, turns) for s in (small, paper)},
         "growth": growth.growth,
         "server_work": lambda: server_work.server_work(turns),
+        "network_rounds": network_rounds.network_rounds,
+        "large_rounds": large_rounds.large_rounds,
         "playing": lambda: {task: playing_and_loading.playing(task, turns) for task in TASKS},
         "loading": lambda: playing_and_loading.loading(turns),
         "deployed": lambda: deployed.deployed(turns),
     }
+    if options.torch is None:
+        del sections["rivals"]
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in options.only or sections:
         print(f"{name} ...", flush=True)

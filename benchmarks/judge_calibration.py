@@ -31,7 +31,7 @@ from fova.tasks import registry
 RESULTS = Path("results/judge_calibration.json")
 HOLD_OUT = 0.5
 FIGURES = ("value", "low", "high", "data_value", "bias", "episode_error", "fit_error", "inside")
-TRAINING = {
+TRAINING: dict[str, Any] = {
     "local_steps": 100, "hidden": (64, 64), "batch_size": 128, "actor_lr": 1e-3, "evaluate_every": 0,
     "final_episodes": 1,
 }  # fmt: skip
@@ -50,7 +50,7 @@ class Setting:
 TASKS = {
     "hopper": Setting(("expert", "medium", "medium-replay", "random")),
     "halfcheetah": Setting(("expert", "medium", "medium-replay", "random")),
-    "maze2d-umaze": Setting(("expert", "noisy", "undirected", "random"), discount=0.97),
+    "maze2d-umaze": Setting(("expert", "noisy", "undirected", "random"), discount=0.97, episodes=600),
     "sepsis": Setting(("expert", "fair", "clinician", "poor"), episodes=2000),
 }
 # label -> algorithm, settings, and the rounds whose policies are judged

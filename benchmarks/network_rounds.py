@@ -37,14 +37,18 @@ def network_rounds(rounds: int = ROUNDS, clients: int = CLIENTS, source: Path = 
         started = _Started(home, source)
         try:
             run = _federation(started, home, rounds, clients)
-            seconds = _round_times(run / "metrics.jsonl", rounds, started)
+            seconds = _round_times(run / "metrics.jsonl", 1, started)
+            before = started.processor_seconds()
+            seconds += _round_times(run / "metrics.jsonl", rounds, started, done=2)
+            processor = (started.processor_seconds() - before) / (rounds - 1)
             memory = [_megabytes(process.pid) for process in started.processes[1:]]
         finally:
             started.stop()
     return {
         "clients": clients,
         "seconds_of_a_round": spread(seconds[1:]),
-        "seconds_of_the_first": seconds[0],
+        "processor_seconds_of_a_round": float(f"{processor:.3g}"),
+        "seconds_of_the_first": float(f"{seconds[0]:.3g}"),
         "megabytes_of_a_client": spread(memory),
     }
 
@@ -66,6 +70,10 @@ class _Started:
     def insist_on_server(self) -> None:
         if self.processes[0].poll() not in (None, 0):
             raise RuntimeError(f"The server ended:\n{(self.home / 'said').read_text()[-2000:]}")
+
+    def processor_seconds(self) -> float:
+        """Processor time of all processes so far, those included that have ended."""
+        return sum(_processor_seconds(process.pid) for process in self.processes)
 
     def stop(self) -> None:
         for process in reversed(self.processes):
@@ -90,9 +98,12 @@ def _federation(started: _Started, home: Path, rounds: int, clients: int) -> Pat
     return home / "runs" / "run"
 
 
-def _round_times(metrics: Path, rounds: int, started: _Started) -> list[float]:
-    """Seconds between the lines that the rounds write; of the first round since the line of the start."""
-    times: list[float] = []
+def _round_times(metrics: Path, rounds: int, started: _Started, done: int = 0) -> list[float]:
+    """Seconds between the lines that the rounds write, after those that are `done`.
+
+    The first line is that of the start. What is done counts from now on.
+    """
+    times: list[float] = [time.monotonic()] * done
     patience = time.monotonic() + PATIENCE
     while len(times) < rounds + 1:
         started.insist_on_server()
@@ -101,7 +112,18 @@ def _round_times(metrics: Path, rounds: int, started: _Started) -> list[float]:
         if time.monotonic() > patience:
             raise TimeoutError(f"Only {len(times)} rounds in {PATIENCE:.0f} s.")
         time.sleep(0.02)
-    return [after - before for before, after in pairwise(times)]
+    return [after - before for before, after in pairwise(times[max(done - 1, 0) :])]
+
+
+def _processor_seconds(pid: int) -> float:
+    """Processor time of a process, of its descendants, and of those that have ended."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ticks = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:15]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    own = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return own + sum(_processor_seconds(int(child)) for child in children)
 
 
 def _megabytes(pid: int) -> float:

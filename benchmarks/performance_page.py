@@ -91,6 +91,20 @@ def _step(settings: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _rivals(settings: dict[str, Any]) -> list[str]:
+    lines = [
+        "| networks | clients | FOVA, ms per client-step | PyTorch, ms | PyTorch compiled, ms "
+        "| times quicker than PyTorch | than PyTorch compiled |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for setting, sizes in settings.items():
+        for clients, figures in sizes.items():
+            cells = [_range(figures["milliseconds"][name]) for name in ("FOVA", "PyTorch", "PyTorch compiled")]
+            cells += [f"**{_range(figures['times_quicker'][name])}**" for name in ("PyTorch", "PyTorch compiled")]
+            lines.append(f"| {setting} | {clients} | {' | '.join(cells)} |")
+    return lines
+
+
 def _algorithms(settings: dict[str, Any]) -> list[str]:
     lines = [f"| client-steps per second | {' | '.join(settings)} |", "|---|" + "---|" * len(settings)]
     for algorithm in sorted(next(iter(settings.values()))):
@@ -134,9 +148,9 @@ def _start_up(figures: dict[str, Any]) -> list[str]:
 
 def _server_work(settings: dict[str, Any]) -> list[str]:
     lines = [
-        "| networks | clients in a round | received by the server in a round | held by the server | time to merge "
+        "| networks | clients in a round | received by the server in a round | time to merge "
         "| rounds until each of a million was asked once |",
-        "|---|---|---|---|---|---|",
+        "|---|---|---|---|---|",
     ]
     for name, figures in settings.items():
         message, milliseconds = figures["bytes_each_way"], figures["merge_milliseconds_per_client"]["median"]
@@ -144,9 +158,28 @@ def _server_work(settings: dict[str, Any]) -> list[str]:
             gigabytes = clients * message / 1e9
             lines.append(
                 f"| {name.split(',')[0]} ({message / 1e6:.3g} MB) | {clients:,} | {gigabytes:.3g} GB "
-                f"| {2 * gigabytes:.3g} GB | {clients * milliseconds / 1e3:.2g} s | {MANY // clients:,} |"
+                f"| {clients * milliseconds / 1e3:.2g} s | {MANY // clients:,} |"
             )
     return lines
+
+
+def _network_rounds(figures: dict[str, Any]) -> list[str]:
+    return [
+        f"| server and {figures['clients']} clients on one machine | |",
+        "|---|---|",
+        f"| seconds of a round of 2 tiny steps | {_range(figures['seconds_of_a_round'])} |",
+        f"| processor seconds of all processes together | {figures['processor_seconds_of_a_round']:.3g} |",
+        f"| seconds of the first round, which compiles | {figures['seconds_of_the_first']:.3g} |",
+        f"| memory of a client's processes, MB | {_range(figures['megabytes_of_a_client'])} |",
+    ]
+
+
+def _large_rounds(figures: dict[str, Any]) -> list[str]:
+    lines = ["| answers in a round | bytes of all answers, MB | peak memory of the server, MB |", "|---|---|---|"]
+    return lines + [
+        f"| {int(count):,} | {int(count) * f['message_megabytes']:,.0f} | {f['megabytes']:,.0f} |"
+        for count, f in figures.items()
+    ]
 
 
 def _playing(tasks: dict[str, Any]) -> list[str]:
@@ -174,10 +207,13 @@ def _deployed(requests: dict[str, Any]) -> list[str]:
 TABLES = {
     "start_up": _start_up,
     "step": _step,
+    "rivals": _rivals,
     "algorithms": _algorithms,
     "shares": _shares,
     "growth": _growth,
     "server_work": _server_work,
+    "network_rounds": _network_rounds,
+    "large_rounds": _large_rounds,
     "playing": _playing,
     "loading": _loading,
     "deployed": _deployed,

@@ -1,11 +1,11 @@
-"""How quick local steps are: each algorithm, FOVA against the machine's own products, the vote, plain PyTorch.
+"""How quick local steps are: each algorithm, FOVA against the machine's own products, the vote, PyTorch.
 
 Everything is measured through `Simulation.round`, as a user meets it. Called by `bench.py`.
 """
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from fova.spaces import Space
 
 SPACE = Space.unit(17, 6)  # HalfCheetah's
 CLIENTS, ROWS = 4, 5000
+RIVAL_CLIENTS = (1, 4, 64)  # in the comparison with PyTorch
 REPEATS = 20  # of the bare products in a turn, to last about as long as the steps they are compared with
 
 
@@ -59,11 +60,11 @@ def made_up(rows: int, seed: int, space: Space = SPACE) -> Transitions:
     )
 
 
-def round_timer(setting: Setting, algorithm: str = "fova", **settings: Any) -> Timer:
+def round_timer(setting: Setting, algorithm: str = "fova", clients: int = CLIENTS, **settings: Any) -> Timer:
     """Seconds per client-step of a round; the first call compiles."""
     simulation = Simulation(
         algorithms.configure(algorithm, **setting.sizes, **settings),
-        {f"client-{i}": made_up(ROWS, i) for i in range(CLIENTS)},
+        {f"client-{i}": made_up(ROWS, i) for i in range(clients)},
         SPACE,
         RoundSettings(local_steps=setting.steps),
     )
@@ -74,7 +75,7 @@ def round_timer(setting: Setting, algorithm: str = "fova", **settings: Any) -> T
         began = now()
         state, _ = simulation.round(state)
         jax.block_until_ready(state.broadcast)
-        return (now() - began) / (CLIENTS * setting.steps)
+        return (now() - began) / (clients * setting.steps)
 
     return timer
 
@@ -140,20 +141,32 @@ def product_timers(products: list[Product], clients: int) -> dict[str, Timer]:
     return {"XLA": per_client(xla), "NumPy": per_client(numpy)}
 
 
-# --- Plain PyTorch ---
+# --- PyTorch ---
+
+RIVALS = {"PyTorch": (), "PyTorch compiled": ("compiled",)}  # name -> further arguments of torch_step.py
 
 
 @contextmanager
-def torch_timer(interpreter: str | None, setting: Setting) -> Iterator[dict[str, Timer]]:
-    """Seconds per client-step of `torch_step.py` in an interpreter that has torch; nothing without one."""
-    if interpreter is None:
-        yield {}
-        return
-    sizes = (*SPACE, setting.hidden[0], len(setting.hidden), setting.batch, CLIENTS)
+def torch_timers(interpreter: str | None, setting: Setting, clients: int = CLIENTS) -> Iterator[dict[str, Timer]]:
+    """Seconds per client-step of `torch_step.py`, eager and compiled, in an interpreter that has torch.
+
+    Without an interpreter there is nothing to compare with.
+    """
+    with ExitStack() as processes:
+        names = RIVALS if interpreter is not None else {}
+        yield {
+            name: processes.enter_context(_torch_timer(str(interpreter), setting, clients, RIVALS[name]))
+            for name in names
+        }
+
+
+@contextmanager
+def _torch_timer(interpreter: str, setting: Setting, clients: int, more: tuple[str, ...]) -> Iterator[Timer]:
+    layers = (setting.hidden[0], len(setting.hidden))
+    sizes = (SPACE.observation, SPACE.action.size, *layers, setting.batch, clients)
     script = Path(__file__).with_name("torch_step.py")
-    with subprocess.Popen(
-        [interpreter, str(script), *map(str, sizes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = [interpreter, str(script), *map(str, sizes), *more]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         questions, answers = process.stdin, process.stdout
         assert questions is not None
         assert answers is not None
@@ -162,9 +175,9 @@ def torch_timer(interpreter: str | None, setting: Setting) -> Iterator[dict[str,
         def timer() -> float:
             questions.write(f"{setting.steps}\n")
             questions.flush()
-            return float(answers.readline()) / (CLIENTS * setting.steps)
+            return float(answers.readline()) / (clients * setting.steps)
 
-        yield {"PyTorch": timer}
+        yield timer
         questions.close()
 
 
@@ -172,10 +185,10 @@ def torch_timer(interpreter: str | None, setting: Setting) -> Iterator[dict[str,
 
 
 def fova_against_the_machine(setting: Setting, turns: int, interpreter: str | None) -> dict[str, Any]:
-    """The share of the products' own rate that the step reaches, what the vote costs, and plain PyTorch."""
+    """The share of the products' own rate that the step reaches, what the vote costs, and PyTorch."""
     sizes = Sizes(SPACE, setting.hidden, setting.batch)
     needed, without = fova_step(sizes), fova_step(sizes, vote=False)
-    with torch_timer(interpreter, setting) as torch:
+    with torch_timers(interpreter, setting) as torch:
         seconds = take_turns(
             {
                 "FOVA": round_timer(setting),
@@ -202,6 +215,24 @@ def fova_against_the_machine(setting: Setting, turns: int, interpreter: str | No
     }
     if torch:
         report["times_quicker_than_pytorch"] = ratios(seconds["PyTorch"], seconds["FOVA"])
+    return report
+
+
+def against_pytorch(setting: Setting, turns: int, interpreter: str) -> dict[str, Any]:
+    """For few and many clients: milliseconds per client-step, and how many times quicker FOVA is than PyTorch.
+
+    A turn has about as many client-steps for every number of clients, so with many clients a round has few local
+    steps, and the work of a round itself counts more.
+    """
+    report = {}
+    for clients in RIVAL_CLIENTS:
+        some = replace(setting, steps=max(4, CLIENTS * setting.steps // clients))
+        with torch_timers(interpreter, some, clients) as torch:
+            seconds = take_turns({"FOVA": round_timer(some, clients=clients), **torch}, turns)
+        report[str(clients)] = {
+            "milliseconds": {name: spread([1e3 * s for s in values]) for name, values in seconds.items()},
+            "times_quicker": {name: ratios(seconds[name], seconds["FOVA"]) for name in RIVALS},
+        }
     return report
 
 

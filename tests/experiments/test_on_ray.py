@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -153,10 +154,16 @@ def test_the_driver_is_stopped_then_killed_and_nothing_is_lost(cluster, tmp_path
 
 def test_a_cluster_that_does_not_answer(tmp_path, monkeypatch, fova_command):
     monkeypatch.setattr("fova.experiments.on_ray._package", lambda: Silent)
-    code, _, err = fova_command(*FLAGS, "--on", "ray", "--address", "head:6379")
+    code, _, err = fova_command(*FLAGS, "--on", "ray", "--address", "ray://head:10001")
     assert code == 2
-    assert "No Ray cluster answers at head:6379: nobody is there" in err
+    assert "No Ray cluster answers at ray://head:10001: nobody is there" in err
     assert "ray start --head" in err
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # nobody listens there
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        code, _, err = fova_command(*FLAGS, "--on", "ray", "--address", address)
+    assert code == 2
+    assert f"No Ray cluster answers at {address}: [Errno" in err
 
 
 class Silent:

@@ -16,13 +16,13 @@ import pytest
 from rich.console import Console
 
 from fova.errors import FovaError
-from fova.experiments.display import Ledger, LiveDisplay, PlainDisplay, RunSize
+from fova.experiments.display import Ledger, LiveDisplay, PlainDisplay, RunSize, show_sign
 from fova.experiments.execution import Execution, run_entry
 from fova.experiments.parts import Part, Shard
 from fova.experiments.results import Results
 from fova.experiments.runner import Outcome, run_all, run_states
 from fova.experiments.specifications import Case, Entry, Scale, Variant, line_of
-from fova.machine.claims import Claims, machine_name
+from fova.machine.claims import Claims, Sign, machine_name
 from fova.paper.tables import tables
 from fova.progress import Failed, Finished, Note, Round, Started, Status
 from fova.run.directory import RunDirectory
@@ -233,3 +233,26 @@ def test_live_bars_for_many_runs():
     assert "[1/2] b: failed: no space" in text
     assert "[2/2] a: finished  return 12.3 (score 56.0)" in text
     assert "a: going on" not in text  # its bar says so
+
+
+def test_the_displays_say_which_machine_trains_what():
+    sizes = {name: RunSize(100, 10) for name in "abc"}
+    for make, options in ((PlainDisplay, {}), (LiveDisplay, {"force_terminal": True})):
+        console = Console(file=io.StringIO(), width=100, **options)
+        display = make(console)
+        display.begin(sizes, {"a": "to resume", "b": "to do", "c": "to do"})
+        show_sign(display, "a", Sign("node7", "", 1, round=4))
+        show_sign(display, "a", Sign("node8", "", 1, doing="compiling"))  # it has moved
+        display("b", Status("starting"))  # here
+        display("c", Finished())  # elsewhere, before we saw it
+        display.end()
+        text = console.file.getvalue()
+        if make is PlainDisplay:
+            assert text.splitlines()[:3] == [
+                "a: under way on node7",
+                "a: going on where it stopped, on node8",
+                "b: started",
+            ]
+        else:
+            assert any("node8" in line and "compiling" in line for line in text.splitlines())
+        assert "[1/3] c: finished" in text

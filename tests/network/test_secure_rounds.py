@@ -187,6 +187,18 @@ def test_a_client_that_sends_something_else_is_left_out(nodes, tmp_path):
     assert "does not hold about and masked" in last["rejected_because"]["south"]
 
 
+def test_a_client_may_insist_on_it(nodes, tmp_path):
+    insisting = {
+        node: about | {"insist_secure_aggregation": about["name"] == "east"} for node, about in nodes.items()
+    }
+    notes = Notes()
+    _, directory, _ = trained(insisting, tmp_path / "plain", False, notes=notes, rounds=1)
+    assert sorted(rounds_of(directory)[-1]["clients"]) == ["north", "south", "west"]
+    assert "it insists on secure aggregation, and this run has none" in notes
+    _, directory, _ = trained(insisting, tmp_path / "secure", True, rounds=1)
+    assert sorted(rounds_of(directory)[-1]["clients"]) == list(NAMES)
+
+
 def test_too_few_answers_are_an_attempt_and_no_end(nodes, tmp_path):
     """Two clients fall silent in the first attempt: the sum cannot be unmasked, and the round is tried again."""
     folder = tmp_path / "run"

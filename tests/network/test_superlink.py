@@ -1,7 +1,9 @@
 """The door before a SuperLink, tried with callers from here and from elsewhere."""
 
 import asyncio
+import contextlib
 import socket
+import ssl
 import threading
 
 import httpx
@@ -9,6 +11,7 @@ import pytest
 import uvicorn
 
 from fova.network import superlink
+from fova.network.certificates import make
 from fova.network.superlink import Door, proof
 
 
@@ -238,3 +241,30 @@ def test_no_more_than_so_many_connections_are_open(server, monkeypatch):
     assert b"200" in connections[0].recv(1000), "those that were there first are served"
     for connection in connections:
         connection.close()
+
+
+# --- TLS ---
+
+
+def test_older_versions_of_tls_are_refused(tmp_path, monkeypatch):
+    make(tmp_path / "certificates", ["localhost"], ["north"])
+    folder, served = tmp_path / "certificates" / "server", []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda server: served.append(server.config.ssl))
+    superlink.serve_within_limits(
+        behind_the_door, ssl_certfile=str(folder / "server.crt"), ssl_keyfile=str(folder / "server.key")
+    )
+
+    def version(newest):
+        client_side = ssl.create_default_context(cafile=folder / "ca.crt")
+        client_side.maximum_version = newest
+        pipes = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = client_side.wrap_bio(*pipes, server_hostname="localhost")
+        server = served[0].wrap_bio(*reversed(pipes), server_side=True)
+        for side in (client, server) * 4:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        return client.version()
+
+    assert version(ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+    with pytest.raises(ssl.SSLError, match=r"(?i)version|protocol"):
+        version(ssl.TLSVersion.TLSv1_2)

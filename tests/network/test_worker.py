@@ -108,7 +108,7 @@ def test_a_message_that_cannot_be_fetched_ends_nothing(monkeypatch, runtime):
 
 
 def test_data_is_kept_until_its_file_or_the_plan_changes(monkeypatch, tmp_path):
-    monkeypatch.setattr(client, "Client", lambda config, plan: SimpleNamespace(config=config, plan=plan))
+    monkeypatch.setattr(client, "_kind", lambda _: lambda config, plan: SimpleNamespace(config=config, plan=plan))
     client.forget()
     path = tmp_path / "north.npz"
     save_npz(path, make_transitions(0))

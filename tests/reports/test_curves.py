@@ -1,3 +1,4 @@
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -68,3 +69,40 @@ def test_what_cannot_be_drawn_is_said(seeds, tmp_path):
     run = start_run(tmp_path / "files", task=None, algorithm="fed-bc")
     with pytest.raises(FovaError, match="nothing to draw"):
         curves.write_plots(read_groups([run]), tmp_path / "plots")
+
+
+def test_a_legend_covers_nothing(seeds, tmp_path):
+    other = read_groups([make_run(tmp_path / "other", algorithm="fed-bc")])
+    for look, size in curves.STYLES.values():
+        with matplotlib.rc_context({**curves.LOOK, **look, "figure.figsize": size}):
+            for figure in (curves.learning_figure([*seeds, *other]), curves.returns_figure(seeds[0])):
+                figure.draw_without_rendering()
+                (legend,) = figure.legends
+                boxes = [axes.get_tightbbox() for axes in figure.axes]
+                assert not any(legend.get_window_extent().overlaps(box) for box in boxes)
+                assert all(axes.get_legend() is None for axes in figure.axes)
+
+
+def test_another_metric_is_drawn_alone(seeds, tmp_path):
+    written = curves.write_plots(seeds, tmp_path / "plots", ["svg"], metric="critic_loss")
+    assert [path.name for path in written] == ["curve-critic-loss.svg"]
+    (axes,) = curves.learning_figure(seeds, "critic_loss").axes
+    (curve,) = axes.get_lines()
+    runs = [record.directory for record in seeds[0].records]
+    losses = [
+        [np.mean([client["critic_loss"] for client in line["clients"].values()]) for line in entries(run)[1:]]
+        for run in runs
+    ]
+    assert curve.get_ydata() == pytest.approx(np.mean(losses, axis=0))
+    assert axes.get_ylabel() == "critic loss"
+    with pytest.raises(FovaError, match="Did you mean 'critic_loss'"):
+        curves.write_plots(seeds, tmp_path / "plots", ["svg"], metric="critic_los")
+
+
+def test_size_and_style(seeds, tmp_path):
+    written = curves.write_plots(seeds, tmp_path / "plots", ["svg"], "score", (4.0, 2.5), "paper")
+    text = written[0].read_text()
+    assert 'width="288pt" height="180pt"' in text  # 72 points an inch
+    assert "serif" in text
+    with pytest.raises(FovaError, match="Did you mean 'paper'"):
+        curves.write_plots(seeds, tmp_path / "plots", ["svg"], style="papr")

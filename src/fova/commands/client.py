@@ -60,6 +60,9 @@ class ClientOptions:
     insist_privacy: str | None = None
     """The least privacy that this client accepts, as clip=1,noise=2,epsilon=8: it refuses plans that clip higher or
     add less noise, and stops answering for good when epsilon is spent. Its account is kept in the state folder."""
+    insist_secure_aggregation: bool = False
+    """Take part only in runs with --secure-aggregation, where the server learns sums over clients and no single
+    update."""
     insecure: bool = False
     """Connect without encryption and without checking the server's identity. For trials on one machine."""
     quiet: bool = False
@@ -157,4 +160,5 @@ def _client_config(options: ClientOptions, file: "ConfigFile") -> "ClientConfig"
         size=options.size if options.size is not None else (spec.size if spec else None),
         offset=options.offset if options.offset is not None else (spec.offset if spec else None),
         insist_privacy=options.insist_privacy or (spec.insist_privacy if spec else None),
+        insist_secure_aggregation=options.insist_secure_aggregation,
     )

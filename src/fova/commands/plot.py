@@ -8,6 +8,7 @@ import tyro
 
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
+from fova.errors import FovaError
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,13 @@ class PlotOptions:
     """Folder of the pictures."""
     format: tuple[Literal["png", "svg", "pdf"], ...] = ("png", "svg", "pdf")
     """File formats."""
+    metric: str = "return"
+    """What is drawn over training: return, score, or a metric that clients log in every round, such as critic_loss
+    or policy_distance. Another metric than return is drawn alone."""
+    size: tuple[float, float] | None = None
+    """Width and height of a picture in inches (default: 5.5 3.4; paper 3.3 2.3; slides 10 5.6)."""
+    style: Literal["plain", "paper", "slides"] = "plain"
+    """plain; paper (one column, serif letters of 8 points, no title); or slides (large letters)."""
 
 
 def command(arguments: list[str]) -> None:
@@ -27,6 +35,10 @@ def command(arguments: list[str]) -> None:
     from fova.reports.curves import write_plots
     from fova.reports.groups import read_groups
 
+    if options.size is not None and not all(0.5 <= side <= 100 for side in options.size):
+        width, height = options.size
+        raise FovaError(f"size is {width:g} {height:g}, but each side must be from 0.5 to 100 inches.")
     terminal = Terminal()
-    for path in write_plots(read_groups(options.runs), options.output, options.format):
+    groups = read_groups(options.runs)
+    for path in write_plots(groups, options.output, options.format, options.metric, options.size, options.style):
         terminal.write_line(f"picture  {path}")

@@ -5,6 +5,7 @@ run is read from the run's claim. Ray moves nothing but the configuration and ho
 """
 
 import os
+import socket
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ from fova.version import __version__
 
 MOST_RETRIES = 20  # of one run, each on a machine that died
 SECONDS_BETWEEN_LOOKS = 2.0
+SECONDS_TO_ANSWER = 10.0  # for the head of the cluster
 SECONDS_TO_SAVE = 600.0  # for the rounds under way when the user stops the command
 
 
@@ -67,6 +69,7 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
         return
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
+        _insist_on_listener(where)
         ray.init(address=where, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
         named = "" if where == "auto" else f" at {where}"
@@ -78,6 +81,13 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _insist_on_listener(address: str) -> None:
+    """Raise an OSError if nobody listens at HOST:PORT. Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=SECONDS_TO_ANSWER).close()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec, SingleDeviceSharding
 from jaxtyping import Array, Bool, PRNGKeyArray
 from numpy.typing import NDArray
 
@@ -24,6 +24,7 @@ from fova.algorithms.base import Algorithm, Data, Submission
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import rounds
+from fova.federation.ahead import Ahead, shapes
 from fova.federation.engine import RoundReport, RoundSettings, State, insist_on_whole_steps
 from fova.federation.gathered import Gathered
 from fova.federation.placement import Buffer, DealtOut, Placed, place
@@ -64,6 +65,7 @@ class Simulation:
         self._key = jax.random.key(settings.seed)
         self._identities = np.array([rounds.identity(name) for name in self.names], np.uint32)
         self.set_data(clients, log_weights)
+        self._ahead: Ahead | None = None
 
     def _insist_on_whole_rounds(self) -> None:
         whole = self.settings.aggregation.whole_rounds or not self.algorithm.mergeable
@@ -92,13 +94,41 @@ class Simulation:
 
     def start(self) -> State:
         """The state before the first round: every client has the same networks."""
-        learner, server = rounds.start(self.algorithm, self.space, rounds.init_key(self._key))
+        make = partial(rounds.start, self.algorithm, self.space)
+        if self.together and self._on_cpu:  # elsewhere, shapes depend on the cohort's data
+            self._ahead = self._compile_ahead(*jax.eval_shape(make, rounds.init_key(self._key)))
+        learner, server = make(rounds.init_key(self._key))
         clients = len(self.names)
         learners, servers = (
             jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], clients, axis=0), tree)
             for tree in (learner, server)
         )
         return State(0, server if self.together else servers, learners)
+
+    @property
+    def _on_cpu(self) -> bool:
+        return bool(self._devices.first.platform == "cpu")
+
+    def _compile_ahead(self, learner: Any, server: Any) -> Ahead:
+        """Compile a round's programs in the background, for a learner and a server of these shapes."""
+        slots, devices = self._devices.slots, self._devices
+        placed = self._place(tuple(self._filled(list(range(min(slots, len(self.names)))))))
+        keys = jax.ShapeDtypeStruct((slots,), self._key.dtype, sharding=devices.split)
+        on_first = SingleDeviceSharding(devices.first)
+
+        def clients() -> tuple[Any, Any]:
+            learners = shapes(learner, devices.split, slots, from_host=True)
+            broadcast = shapes(server.broadcast, devices.everywhere)
+            arguments = self._clients_arguments(learners, broadcast, placed, keys, keys)
+            return clients_part.lower(*arguments), clients_part.eval_shape(*arguments)
+
+        def judge(trained: Any) -> Any:
+            present, by_returns = (jax.ShapeDtypeStruct((slots,), kind) for kind in (np.bool_, np.float32))
+            sent = shapes((trained[2], present, by_returns), on_first, from_host=True)
+            settings = (self.algorithm, self.settings.aggregation, self.settings.sealed)
+            return rounds.judge_submissions.lower(*settings, shapes(server.broadcast, on_first), *sent)
+
+        return Ahead(clients, judge)
 
     def data_changed(self, state: State, rescale: Mapping[str, float] | None = None) -> State:
         """Tell every learner that its data was replaced; `rescale` is the old unit of reward over the new one."""
@@ -134,21 +164,26 @@ class Simulation:
         before = _rows(state.learners, filled)
         learners, client_keys, envelope_keys = jax.device_put((before, *keys), self._devices.split)
         broadcast = state.broadcast if self.together else _rows(state.broadcast, filled)
-        return _Trained(
-            *clients_part(
-                self.algorithm,
-                self.settings.sealed,
-                self.settings.local_steps,
-                self.together,
-                self._devices.mesh,
-                learners,
-                jax.device_put(broadcast, self._devices.everywhere if self.together else self._devices.split),
-                self.space,
-                self._buffer.longest,
-                self._place(tuple(filled)),
-                client_keys,
-                envelope_keys,
-            )
+        broadcast = jax.device_put(broadcast, self._devices.everywhere if self.together else self._devices.split)
+        if self._ahead is not None:
+            self._ahead.wait()
+            self._ahead = None
+        arguments = (learners, broadcast, self._place(tuple(filled)), client_keys, envelope_keys)
+        return _Trained(*clients_part(*self._clients_arguments(*arguments)))
+
+    def _clients_arguments(self, learners: Any, broadcast: Any, placed: Any, *keys: Any) -> tuple[Any, ...]:
+        return (
+            self.algorithm,
+            self.settings.sealed,
+            self.settings.local_steps,
+            self.together,
+            self._devices.mesh,
+            learners,
+            broadcast,
+            self.space,
+            self._buffer.longest,
+            placed,
+            *keys,
         )
 
     def _filled(self, members: list[int]) -> list[int]:
@@ -158,7 +193,9 @@ class Simulation:
     def _judge(self, state: State, members: list[int], trained: "_Trained", gathered: Gathered) -> None:
         """The server's part for one cohort."""
         present = np.arange(self._devices.slots) < len(members)
-        arrays = (state.broadcast, trained.sent, present, self._by_returns[self._filled(members)])
+        # By way of the host, where a CPU's devices have it anyway: JAX would remember the mesh that it came from.
+        sent = jax.tree.map(np.asarray, trained.sent) if self._on_cpu else trained.sent
+        arrays = (state.broadcast, sent, present, self._by_returns[self._filled(members)])
         judged = rounds.judge_submissions(
             self.algorithm,
             self.settings.aggregation,

@@ -68,6 +68,8 @@ class ClientConfig:
     """Row to start from."""
     insist_privacy: str | None = None
     """The least privacy that the client accepts, as clip=1,noise=2,epsilon=8."""
+    insist_secure_aggregation: bool = False
+    """Refuse a run in which the server would see this client's update."""
     columns: str | None = None
     """A TOML file whose [columns] table says what the columns of `data` mean, if it is a table."""
 
@@ -134,6 +136,8 @@ class Client:
         self.floor = Floor.parse(config.insist_privacy) if config.insist_privacy is not None else None
         if self.floor is not None:
             self.floor.check(plan.privacy)
+        if config.insist_secure_aggregation and not plan.secure:
+            raise Refused("it insists on secure aggregation, and this run has none: --secure-aggregation")
         self._prepared: tuple[Any, Data] | None = None
 
     @cached_property

@@ -339,6 +339,8 @@ def _supernode(config: ClientConfig, server: str, folder: Path | None, state: Pa
 
 
 def _toml(value: str | int) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return str(value) if isinstance(value, int) else f'"{value}"'
 
 

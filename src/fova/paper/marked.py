@@ -16,6 +16,7 @@ from pathlib import Path
 from fova.errors import FovaError
 from fova.experiments.results import Results
 from fova.machine.files import write_atomically
+from fova.paper import calibration
 from fova.paper.curves import curves
 from fova.paper.tables import table
 
@@ -34,6 +35,9 @@ def renewed(text: str, root: Path, folder: Path) -> str:
     """The text of a document in `folder`, with all marked tables and links to pictures updated."""
 
     def made(found: re.Match[str]) -> str:
+        if found["file"] == calibration.FILE:
+            content = calibration.table(root / found["file"], found["table"]).markdown()
+            return f"{found['begin']}{content}{found['end']}"
         results = Results.load(root / found["file"])
         if found["table"] == "curves":
             link = os.path.relpath(_picture(found["file"], root), folder).replace(os.sep, "/")

@@ -14,6 +14,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 
 from fova.errors import FovaError, unknown
 from fova.evaluation.statistics import bands
@@ -27,9 +28,12 @@ from fova.reports.series import (
     client_returns,
     data_returns,
     learning_curve,
+    logged_metrics,
     mean_client_curve,
+    metric_curve,
     votes,
 )
+from fova.reports.svg import MOST_MARKS
 
 FORMATS = ("png", "svg", "pdf")
 LOOK: dict[Any, Any] = {
@@ -46,18 +50,61 @@ LOOK: dict[Any, Any] = {
 }
 # These formats note the time of writing by default.
 METADATA: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-PAPER_WIDTH = 5.5  # inches: the text width of a common conference page
+PAPER_WIDTH, PAPER_HEIGHT = 5.5, 3.4  # inches: the text width of a common conference page
+# For one column of a two-column paper: serif letters of 8 points, thin lines, no title; the caption says it.
+PAPER: dict[Any, Any] = {
+    "font.family": "serif",
+    "mathtext.fontset": "stix",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 2,
+}
+SLIDES: dict[Any, Any] = {
+    "font.size": 16,
+    "axes.titlesize": 16,
+    "legend.fontsize": 14,
+    "lines.linewidth": 3,
+    "lines.markersize": 6,
+}
+PLAIN: dict[Any, Any] = {"lines.linewidth": 1.8, "lines.markersize": 3}
+# Letters and lines, and the size of a picture in inches.
+STYLES: dict[str, tuple[dict[Any, Any], tuple[float, float]]] = {
+    "plain": (PLAIN, (PAPER_WIDTH, PAPER_HEIGHT)),
+    "paper": (PAPER, (3.3, 2.3)),
+    "slides": (SLIDES, (10.0, 5.6)),
+}
+METRICS = ("return", "score")  # of the server's policy; anything else is what clients log in every round
 
 
-def write_plots(groups: Sequence[Group], directory: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw every picture that the runs give, in every format; the paths of the files."""
+def write_plots(
+    groups: Sequence[Group],
+    directory: Path,
+    formats: Sequence[str] = FORMATS,
+    metric: str = "return",
+    size: tuple[float, float] | None = None,
+    style: str = "plain",
+) -> list[Path]:
+    """Draw every picture that the runs give, in every format; the paths of the files.
+
+    Another `metric` than the return is drawn alone. `size` is in inches, by default that of the style.
+    """
     for name in formats:
         if name not in FORMATS:
             raise unknown("format", name, FORMATS)
+    if style not in STYLES:
+        raise unknown("style", style, STYLES)
+    look, usual = STYLES[style]
+    pictures = _pictures(groups, metric, titled=style != "paper")
     directory.mkdir(parents=True, exist_ok=True)
     written = []
-    with matplotlib.rc_context(LOOK):
-        for stem, draw in _pictures(groups).items():
+    with matplotlib.rc_context({**LOOK, **look, "figure.figsize": size or usual}):
+        for stem, draw in pictures.items():
             figure = draw()
             for name in formats:
                 written.append(directory / f"{stem}.{name}")
@@ -67,17 +114,22 @@ def write_plots(groups: Sequence[Group], directory: Path, formats: Sequence[str]
     return written
 
 
-def _pictures(groups: Sequence[Group]) -> dict[str, Callable[[], Figure]]:
+def _pictures(groups: Sequence[Group], metric: str, titled: bool) -> dict[str, Callable[[], Figure]]:
     """Name of a file -> how its picture is drawn. With several settings their number is part of the name."""
     pictures: dict[str, Callable[[], Figure]] = {}
-    by_data = comparable([group for group in groups if learning_curve(group) is not None])
+    by_data = comparable([group for group in groups if metric_curve(group, metric) is not None])
+    if not by_data and metric != "return":
+        raise unknown("metric of these runs", metric, [*METRICS, *logged_metrics(groups)])
+    kind = "learning-curve" if metric == "return" else f"curve-{metric.replace('_', '-')}"
     for name, alike in by_data.items():
         ending = f"-{re.sub(r'[^a-z0-9]+', '-', name.lower())}" if len(by_data) > 1 else ""
-        pictures[f"learning-curve{ending}"] = partial(learning_figure, alike)
+        pictures[f"{kind}{ending}"] = partial(learning_figure, alike, metric, titled)
+    if metric != "return":
+        return pictures
     for i, group in enumerate(groups, 1):
         ending = f"-{i}-{group.algorithm}" if len(groups) > 1 else ""
         if mean_client_curve(group) is not None:
-            pictures[f"server-and-clients-over-training{ending}"] = partial(training_figure, group)
+            pictures[f"server-and-clients-over-training{ending}"] = partial(training_figure, group, titled)
         if any(row.data is not None or row.policy is not None for row in client_returns(group)):
             pictures[f"server-and-clients{ending}"] = partial(returns_figure, group)
         if votes(group):
@@ -88,28 +140,29 @@ def _pictures(groups: Sequence[Group]) -> dict[str, Callable[[], Figure]]:
 # --- The pictures ---
 
 
-def learning_figure(groups: Sequence[Group]) -> Figure:
-    """The server's return over training, one line per setting, with what the data earned as levels."""
-    figure = Figure(figsize=(PAPER_WIDTH, 3.4), layout="constrained")
+def learning_figure(groups: Sequence[Group], metric: str = "return", titled: bool = True) -> Figure:
+    """A metric over training, one line per setting; for the return, with what the data earned as a level."""
+    figure = Figure(figsize=matplotlib.rcParams["figure.figsize"], layout="constrained")
     axes = figure.subplots()
     looks = styles([group.algorithm for group in groups]) if len(groups) > 1 else [(SERVER, ())]
     for group, (colour, dashes) in zip(groups, looks):
-        curve = learning_curve(group)
+        curve = metric_curve(group, metric)
+        alone = "the server's policy" if metric in METRICS else "mean of the clients"
         if curve is not None:
-            _draw_curve(axes, curve, colour, dashes, group.label if len(groups) > 1 else "the server's policy")
+            _draw_curve(axes, curve, colour, dashes, group.label if len(groups) > 1 else alone)
     data = [data_returns(group) for group in groups]
-    if data[0] and all(other == data[0] for other in data):
+    if metric == "return" and data[0] and all(other == data[0] for other in data):
         axes.axhline(
             float(np.mean(data[0])), color=NAMES[DATA], linestyle="--", label="average of the clients' data"
         )
-    axes.set(xlabel=STEPS, ylabel="return", title=_title(groups))
-    axes.legend()
+    axes.set(xlabel=STEPS, ylabel=metric.replace("_", " "), title=_title(groups) if titled else None)
+    _legend_below(figure, axes)
     return figure
 
 
-def training_figure(group: Group) -> Figure:
+def training_figure(group: Group, titled: bool = True) -> Figure:
     """The server's policy, every client's policy and the mean of these along training."""
-    figure = Figure(figsize=(PAPER_WIDTH, 3.4), layout="constrained")
+    figure = Figure(figsize=matplotlib.rcParams["figure.figsize"], layout="constrained")
     axes = figure.subplots()
     for curve in client_curves(group):
         axes.plot(curve.steps, curve.mean, color=NAMES[CLIENT], linewidth=0.7, alpha=0.5)
@@ -118,15 +171,16 @@ def training_figure(group: Group) -> Figure:
         _draw_curve(axes, mean, CLIENT, (7, 3), mean.label)
     if server is not None:
         _draw_curve(axes, server, SERVER, (), "the server's policy")
-    axes.set(xlabel=STEPS, ylabel="return", title=_title([group]))
-    axes.legend()
+    axes.set(xlabel=STEPS, ylabel="return", title=_title([group]) if titled else None)
+    _legend_below(figure, axes)
     return figure
 
 
 def returns_figure(group: Group) -> Figure:
     """Every client's data and policy at the end, and the server's policy as a line through all."""
     rows = client_returns(group)
-    figure = Figure(figsize=(PAPER_WIDTH, 1.2 + 0.34 * len(rows)), layout="constrained")
+    height = (1.2 + 0.34 * len(rows)) * matplotlib.rcParams["font.size"] / LOOK["font.size"]
+    figure = Figure(figsize=(matplotlib.rcParams["figure.figsize"][0], height), layout="constrained")
     axes = figure.subplots()
     mark: dict[str, Any] = {
         "linestyle": "none",
@@ -149,7 +203,7 @@ def returns_figure(group: Group) -> Figure:
         yticklabels=[row.client for row in rows],
         ylim=(len(rows) - 0.5, -0.5),
     )
-    figure.legend(loc="outside lower center", ncols=3)
+    _legend_below(figure, axes)
     return figure
 
 
@@ -178,6 +232,15 @@ def vote_figure(found: Sequence[Votes]) -> Figure:
     return figure
 
 
+def _legend_below(figure: Figure, axes: Axes) -> None:
+    """The legend outside the plot, where it covers nothing, in as many columns as have room."""
+    handles, labels = axes.get_legend_handles_labels()
+    points = FontProperties(size=matplotlib.rcParams["legend.fontsize"]).get_size_in_points()
+    letters = figure.get_figwidth() * 72 / (0.55 * points)
+    columns = int(letters // (max(map(len, labels), default=1) + 9))
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels), 4)))
+
+
 def _title(groups: Sequence[Group]) -> str:
     """The task, and how many seeds stand behind the lines."""
     seeds = sorted({len(group.records) for group in groups})
@@ -193,9 +256,7 @@ def _draw_curve(axes: Axes, curve: Curve, colour: str, dashes: Sequence[float], 
         curve.mean,
         color=NAMES[colour],
         linestyle=style,
-        linewidth=1.8,
-        marker="o",
-        markersize=3,
+        marker="o" if len(curve.steps) <= MOST_MARKS else None,
         label=label,
     )
     if curve.low is not None and curve.high is not None:

@@ -90,6 +90,33 @@ def learning_curve(group: Group) -> Curve | None:
     return mean_curve(group.label, [{e.steps: e.server.mean_return for e in seed} for seed in _evaluations(group)])
 
 
+def metric_curve(group: Group, metric: str) -> Curve | None:
+    """The return or the score of the server's policy, or the clients' mean of a metric that they log each round."""
+    if metric == "return":
+        return learning_curve(group)
+    if metric == "score":
+        return mean_curve(
+            group.label,
+            [{e.steps: e.server.score for e in seed if e.server.score is not None} for seed in _evaluations(group)],
+        )
+    per_seed = []
+    for record in group.records:
+        values = {
+            line.number * record.run.local_steps: [
+                metrics[metric] for metrics in line.clients.values() if math.isfinite(metrics.get(metric, math.nan))
+            ]
+            for line in record.rounds
+        }
+        per_seed.append({step: float(np.mean(each)) for step, each in values.items() if each})
+    return mean_curve(group.label, per_seed)
+
+
+def logged_metrics(groups: Sequence[Group]) -> list[str]:
+    """The names of all metrics that clients logged."""
+    lines = (line for group in groups for record in group.records for line in record.rounds)
+    return sorted({name for line in lines for metrics in line.clients.values() for name in metrics})
+
+
 def client_curves(group: Group) -> list[Curve]:
     """The return of each client's policy along training, where it was played (`--evaluate-clients`)."""
     curves = []

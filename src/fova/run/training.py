@@ -15,7 +15,6 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions
 from fova.errors import FovaError, unknown
-from fova.evaluation.judging.judge import JudgeSettings, judge
 from fova.federation.clients import ClientSpec, Federation
 from fova.machine.interrupts import explained, stop_signal
 from fova.policy import Policy
@@ -223,6 +222,8 @@ def loop_of(config: Config, run: RunDirectory, federation: Federation, progress:
     engine = SimulatedEngine(config, federation)
     loop = Loop(engine.config, run, engine, federation.task, progress, engine.privacy)
     if config.run.select == "judge":
+        from fova.evaluation.judging.judge import JudgeSettings, judge  # with SciPy, which other runs do not need
+
         settings = JudgeSettings(rounds=SELECTION_ROUNDS, seed=config.run.seed)
         discount = config.algorithm.discount
         loop.selection = Selection(run.path / FOLDER, lambda policy: judge(policy, federation, discount, settings))
