@@ -1,8 +1,10 @@
 """All tests share one compilation cache, so that each little program is compiled once per machine."""
 
+import gc
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +21,20 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 # Where tests are started in the background, Ctrl-C comes ignored; the tests of Ctrl-C press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+MOST_MAPS = 25_000  # Linux allows a process 65,530 memory maps, and XLA crashes beyond
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_compiled_programs():
+    """Forget compiled programs after a file of tests, once they hold many memory maps."""
+    yield
+    import jax
+
+    maps = Path("/proc/self/maps")
+    if maps.is_file() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

@@ -91,9 +91,9 @@ def test_local_runs_have_a_policy_and_a_verdict_for_every_client(wards, fova_com
 
 
 def test_training_keeps_the_round_that_the_judge_prefers(wards, monkeypatch):
-    from fova.run import training
+    from fova.evaluation.judging import judge as judging
 
-    monkeypatch.setattr(training, "JudgeSettings", lambda **given: SETTINGS)
+    monkeypatch.setattr(judging, "JudgeSettings", lambda **given: SETTINGS)
     run = wards("chosen", "--hold-out", "0.3", "--select", "judge", "--evaluate-every", "1")
     logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     values = {entry["round"]: entry["judge"]["value"] for entry in logged if "judge" in entry}

@@ -60,6 +60,7 @@ def test_what_a_client_tells_by_hand():
         "reward_deviations": 4.0 + 2.0 + 0.0 + 6.0,  # the mean is 6
         "behaviour_return": 6.0,  # in the units of the log: the mean of 6 and 6
         "observations": None,
+        "reward_range": None,
     }
     assert told.low_reward == 6.0 - 3 * 12.0 / 4
 

@@ -20,7 +20,7 @@ def test_labels_say_which_settings_differ(tmp_path):
     start_run(tmp_path / "c", lam=2.0, clients=(ClientSpec("expert", 50),))
     start_run(tmp_path / "d", algorithm="fed-bc", mode="local")
     assert [group.label for group in read_groups([tmp_path])] == [
-        "fova, clients expert-1 + random-1, size 400, lam 1.0",
+        "fova, clients expert-1 + random-1, size 400, lambda 1.0",
         "fova, clients expert-1 + random-1, size 400, lam 2.0",
         "fova, clients expert-1, size 50, lam 2.0",
         "fed-bc (local)",
