@@ -21,8 +21,8 @@ def test_labels_say_which_settings_differ(tmp_path):
     start_run(tmp_path / "d", algorithm="fed-bc", mode="local")
     assert [group.label for group in read_groups([tmp_path])] == [
         "fova, clients expert-1 + random-1, size 400, lambda 1.0",
-        "fova, clients expert-1 + random-1, size 400, lam 2.0",
-        "fova, clients expert-1, size 50, lam 2.0",
+        "fova, clients expert-1 + random-1, size 400, lambda 2.0",
+        "fova, clients expert-1, size 50, lambda 2.0",
         "fed-bc (local)",
     ]
 
