@@ -56,7 +56,12 @@ INSIDE_CHANGES = (
 # The same help for everybody: every rival weights clients by the returns in their data, as FOVA does.
 SAME_WEIGHTS = tuple(
     Variant(f"{name} (returns)", name, preset=preset, run={"aggregation": "returns"})
-    for name, preset in (("fed-bc", None), ("fed-iql", None), ("fedora", "layer-norm"), ("fed-td3bc", "layer-norm"))
+    for name, preset in (
+        ("fed-bc", None),
+        ("fed-iql", "layer-norm"),
+        ("fedora", "layer-norm"),
+        ("fed-td3bc", "layer-norm"),
+    )
 )
 
 OTHERS = (
@@ -162,7 +167,7 @@ ENTRIES = (
         "same-weights",
         "FOVA and its rivals, with and without the same client weights",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
-        (RECOMMENDED, *SAME_WEIGHTS, *BASELINES, Variant("fed-iql", "fed-iql"), RELEASED),
+        (RECOMMENDED, *SAME_WEIGHTS, *BASELINES, Variant("fed-iql", "fed-iql", preset="layer-norm"), RELEASED),
         FIVE_SEEDS,
     ),
     Entry(
