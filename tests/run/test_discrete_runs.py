@@ -92,13 +92,20 @@ def test_fedoras_weights_by_value_serve_every_algorithm_with_critics(tmp_path, c
 
 def test_fedora_learns_the_way_from_clients_who_walk_badly(tmp_path):
     clients = Federation.of({name: walks(i, right=0.45) for i, name in enumerate("ab")}, action=SPACE.action)
-    learning = {"hidden": (16,), "batch_size": 64, "discount": 0.9, "actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.02}
+    learning = {
+        "hidden": (16,),
+        "batch_size": 64,
+        "discount": 0.9,
+        "actor_lr": 3e-3,
+        "critic_lr": 3e-3,
+        "tau": 0.02,
+    }
     result = run(tmp_path, clients, algorithm="fedora", rounds=12, local_steps=60, **learning)
     np.testing.assert_array_equal(result.policy(EVERY_PLACE), 1)
 
 
 def test_weights_by_value_without_critics_are_refused_with_what_to_use_instead(tmp_path, corridor):
-    with pytest.raises(FovaError, match="makes none. Choose returns"):
+    with pytest.raises(FovaError, match=r"makes none\. Choose returns"):
         run(tmp_path, corridor, rounds=1, algorithm="fed-bc", aggregation="value")
 
 
