@@ -7,6 +7,7 @@ nothing else.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ class Results:
     def __init__(self, name: str, setting: Mapping[str, Any]) -> None:
         self.path = ROOT / "results" / f"{name}.json"
         self.content: dict[str, Any] = {
-            "setting": dict(setting) | {"task": TASK.name, "episodes": EPISODES, "fova": SETTINGS},
+            "setting": dict(setting) | {"task": TASK.name, "episodes": EPISODES, "fova": asdict(fova())},
             "versions": {package: version(package) for package in ("fova", "jax", "mujoco", "numpy")},
             "lines": {},
         }

@@ -66,7 +66,7 @@ def measure_compression(results: Results, seed: int) -> None:
 
 
 def main() -> None:
-    results = Results("privacy_cost", {"privacy": LARGE, "compression": SMALL})
+    results = Results("privacy_cost", {"privacy": LARGE, "compression": SMALL, "strengths": STRENGTHS})
     for seed in range(SEEDS):
         measure_compression(results, seed)
         measure_privacy(results, seed)

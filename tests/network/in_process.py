@@ -29,6 +29,7 @@ class InProcessGrid(Grid):
         TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1  # as a ServerApp's process has it
         self.nodes = dict(nodes)
         self.registered = registered or {}  # node id -> name its key was registered with
+        self.public_keys = {}  # node id -> its public key, as PEM
         self.silent = set()  # nodes that receive but never answer
         self.tamper = {}  # node id -> function from reply to reply, or to a list of replies
         self.log = []  # every message in both directions: (direction, node, message)
@@ -62,7 +63,12 @@ class InProcessGrid(Grid):
         return list(self.nodes)
 
     def get_nodes(self):
-        return [SimpleNamespace(node_id=node, name=self.registered.get(node, "")) for node in self.nodes]
+        return [
+            SimpleNamespace(
+                node_id=node, name=self.registered.get(node, ""), public_key=self.public_keys.get(node, b"")
+            )
+            for node in self.nodes
+        ]
 
     def send_and_receive(self, messages, *, timeout=None):
         raise NotImplementedError

@@ -8,7 +8,7 @@ import pytest
 
 from fova.network.intake import Refused
 from fova.network.masking import mask
-from fova.network.secure_session import ClientSession, PublicKeys, ServerSession, Shared, threshold
+from fova.network.secure_session import CannotUnmask, ClientSession, PublicKeys, ServerSession, Shared, threshold
 
 NAMES = ("east", "north", "south", "west")
 LENGTH = 4000
@@ -96,8 +96,9 @@ def test_the_server_holds_one_sum_and_no_single_numbers(whole_round):
 def test_fewer_than_the_threshold_cannot_undo_the_masks():
     wards = Round()
     wards.reveal("east", "south")
-    with pytest.raises(Refused, match="the masks of east cannot be undone: the 2 shares"):
+    with pytest.raises(CannotUnmask, match="the masks of east, north, south, west cannot be undone") as error:
         wards.server.unmask()
+    assert error.value.clients == list(NAMES)
 
 
 def test_wrong_shares_are_left_out_if_enough_others_are_there():
@@ -184,14 +185,40 @@ def test_other_keys_in_the_same_session_are_refused():
         wards.clients["east"].share(wards.server.keys | {"west": other})
 
 
-def test_a_client_refuses_shares_that_are_not_for_it():
+def test_shares_that_cannot_be_opened_or_are_for_another_client_stop_nobody():
+    wards = Round()
+    for south in (b"rubbish", wards.server.shared["south"].sealed["north"]):
+        east = stored(wards.clients["east"])
+        east.shares, east.partners, east.sent = {}, [], ""
+        sealed = wards.server.sealed_for("east") | {"south": south}
+        np.testing.assert_array_equal(east.mask(wards.numbers["east"], sealed), wards.sent["east"])
+        wards.server.revealed["east"] = east.reveal(NAMES)
+        assert sorted(wards.server.revealed["east"]) == ["east", "north", "west"]
+    for name in ("north", "south", "west"):
+        wards.server.revealed[name] = wards.clients[name].reveal(NAMES)
+    np.testing.assert_array_equal(wards.server.unmask(), np.arange(LENGTH) * 10)
+
+
+def test_clients_that_are_told_of_different_rounds_cannot_open_one_anothers_shares():
+    """Else a server could show east a round of three, and the others a larger one, and unmask east alone."""
+    clients = {name: ClientSession.start("s1", 0, name) for name in NAMES}
+    keys = {name: client.announce() for name, client in clients.items()}
+    three = {name: keys[name] for name in ("east", "north", "south")}
+    of_east = clients["east"].share(three).sealed["north"]
+    assert clients["north"].share(keys).sealed
+    assert clients["north"]._opened("east", of_east) is None
+    fresh = stored(clients["north"])
+    fresh.peers = {}
+    fresh.share(three)
+    assert fresh._opened("east", of_east) is not None
+
+
+def test_a_client_refuses_shares_of_too_few_clients_or_of_strangers():
     wards = Round()
     fresh = {name: stored(client) for name, client in wards.clients.items()}
-    fresh["east"].shares, fresh["east"].sent = {}, ""
+    fresh["east"].shares, fresh["east"].partners, fresh["east"].sent = {}, [], ""
     sealed = wards.server.sealed_for("east")
     for_north = wards.server.shared["south"].sealed["north"]
-    with pytest.raises(Refused, match="the share of south for it cannot be opened"):
-        fresh["east"].mask(wards.numbers["east"], sealed | {"south": for_north})
     with pytest.raises(Refused, match="2 of 4 clients made shares"):
         fresh["east"].mask(wards.numbers["east"], {"south": sealed["south"]})
     with pytest.raises(Refused, match="not in the round"):

@@ -63,6 +63,9 @@ class ClientOptions:
     insist_secure_aggregation: bool = False
     """Take part only in runs with --secure-aggregation, where the server learns sums over clients and no single
     update."""
+    peers: Path | None = None
+    """Folder with the public keys (NAME.pub) of the other clients, from where the keys were made and not from the
+    server. With secure aggregation, a server that gives out false keys in their names is refused."""
     insecure: bool = False
     """Connect without encryption and without checking the server's identity. For trials on one machine."""
     quiet: bool = False
@@ -161,4 +164,13 @@ def _client_config(options: ClientOptions, file: "ConfigFile") -> "ClientConfig"
         offset=options.offset if options.offset is not None else (spec.offset if spec else None),
         insist_privacy=options.insist_privacy or (spec.insist_privacy if spec else None),
         insist_secure_aggregation=options.insist_secure_aggregation,
+        peers=_checked_peers(options.peers),
     )
+
+
+def _checked_peers(folder: Path | None) -> str | None:
+    if folder is None:
+        return None
+    if not any(folder.glob("*.pub")):
+        raise FovaError(f"{folder} holds no public keys. Copy certificates/server/clients there: NAME.pub")
+    return str(folder.resolve())

@@ -67,8 +67,13 @@ def registered(server: Path, warn: Callable[[str], None] = lambda words: None) -
 
     A key that cannot be read, or that another client has already, is skipped with a warning.
     """
+    return public_keys(server / "clients", warn)
+
+
+def public_keys(folder: Path, warn: Callable[[str], None] = lambda words: None) -> dict[str, bytes]:
+    """The public keys in a folder, as NAME.pub: name -> key in PEM form."""
     found: dict[str, bytes] = {}
-    for path in sorted((server / "clients").glob("*.pub")):
+    for path in sorted(folder.glob("*.pub")):
         try:
             key = _public_pem(path)
         except FovaError as error:

@@ -70,6 +70,10 @@ class ClientConfig:
     """The least privacy that the client accepts, as clip=1,noise=2,epsilon=8."""
     insist_secure_aggregation: bool = False
     """Refuse a run in which the server would see this client's update."""
+    key: str | None = None
+    """File with the client's secret key. With secure aggregation it signs the keys of each round."""
+    peers: str | None = None
+    """Folder with the other clients' public keys, as NAME.pub, that must have signed the keys of each round."""
     columns: str | None = None
     """A TOML file whose [columns] table says what the columns of `data` mean, if it is a table."""
 
@@ -132,7 +136,8 @@ class Client:
         self.checkpoints = Path(config.state) / plan.run_id
         self.journal = Journal(Path(config.state) / "journal.jsonl")
         self.budget = Budget(Path(config.state))
-        self.secure = SecureClient(plan, config.name, self.checkpoints)
+        key, peers = (Path(place) if place else None for place in (config.key, config.peers))
+        self.secure = SecureClient(plan, config.name, self.checkpoints, key, peers)
         self.floor = Floor.parse(config.insist_privacy) if config.insist_privacy is not None else None
         if self.floor is not None:
             self.floor.check(plan.privacy)

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -269,6 +269,8 @@ def _fab() -> Fab:
 
 def participate(config: ClientConfig, server: str, folder: Path | None, progress: Progress) -> None:
     """Run a SuperNode for this client until it is stopped. Restart it when it ends by itself."""
+    if folder is not None:
+        config = replace(config, key=str((folder / "client.key").resolve()))
     state = Path(config.state)
     state.mkdir(parents=True, exist_ok=True)
     reader = journal.Reader(state / "journal.jsonl")

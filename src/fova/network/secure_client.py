@@ -17,18 +17,24 @@ from fova.machine.files import write_atomically
 from fova.network import secure_messages as messages
 from fova.network.intake import Refused
 from fova.network.plan import Plan
+from fova.network.secure_identity import insist_on_peers, signed, statement
 from fova.network.secure_payload import Payload
-from fova.network.secure_session import ClientSession
+from fova.network.secure_session import ClientSession, PublicKeys
 
 SECRETS, REVEALED = "secure-round.json", "secure-revealed.json"
 MOST_CLIENTS = 10_000
 
 
 class SecureClient:
-    """One client in one run."""
+    """One client in one run.
 
-    def __init__(self, plan: Plan, name: str, folder: Path) -> None:
-        self.plan, self.name, self.folder = plan, name, folder
+    `key` is the file with the secret key that it signs with, `peers` the folder with the public keys of the others.
+    """
+
+    def __init__(
+        self, plan: Plan, name: str, folder: Path, key: Path | None = None, peers: Path | None = None
+    ) -> None:
+        self.plan, self.name, self.folder, self.key, self.peers = plan, name, folder, key, peers
 
     def answer(self, content: RecordDict) -> RecordDict:
         """The reply to a query of the server: keys, shares or unmasking."""
@@ -38,15 +44,25 @@ class SecureClient:
         step = messages.step_of(content)
         if step == messages.KEYS:
             secrets = self._begin(session, number)
-            return messages.keys_answer(self.plan, session, self.name, secrets.announce())
+            return messages.keys_answer(self.plan, session, self.name, self._announced(secrets))
         secrets = self._secrets(session)
         if step == messages.SHARES:
-            shared = secrets.share(messages.read_shares_question(content, MOST_CLIENTS))
+            announced = messages.read_shares_question(content, MOST_CLIENTS)
+            if self.peers is not None:
+                insist_on_peers(self.peers, self.plan.run_id, session, secrets.round, announced, self.name)
+            shared = secrets.share(announced)
             self._keep(secrets)
             return messages.shares_answer(self.plan, session, self.name, shared)
         if step == messages.UNMASK:
             return self._unmask(secrets, messages.read_unmask_question(content, MOST_CLIENTS))
         raise Refused("the server asks for a step that this client does not know")
+
+    def _announced(self, secrets: ClientSession) -> PublicKeys:
+        keys = secrets.announce()
+        if self.key is None:
+            return keys
+        said = statement(self.plan.run_id, secrets.session, secrets.round, self.name, keys)
+        return keys._replace(signature=signed(self.key, said))
 
     def masked(self, content: RecordDict, sent: Submission, broadcast: Any) -> RecordDict:
         """The reply to a round: the submission under masks."""

@@ -2,6 +2,9 @@
 
 The steps are those of `secure_session.py`. A client that does not answer a step is left out of the next ones. After
 the third step nothing is lost if a client disappears, as long as enough others answer the last one.
+
+An attempt that fails before the last step is repeated. One that fails later is not: clients unmask a round once, so
+the round is skipped, and the next one starts from the same broadcast.
 """
 
 import secrets
@@ -22,7 +25,7 @@ from fova.network.members import Refusal
 from fova.network.plan import Plan
 from fova.network.secure_messages import Reader
 from fova.network.secure_payload import Mean, Payload
-from fova.network.secure_session import ServerSession
+from fova.network.secure_session import CannotUnmask, PublicKeys, ServerSession, most_liars
 
 T = TypeVar("T")
 
@@ -39,8 +42,8 @@ class Attempt:
     nodes: dict[str, int]  # the clients that were asked, by name
     session: ServerSession = field(default_factory=lambda: ServerSession(secrets.token_hex(16)))
     rejected: dict[str, str] = field(default_factory=dict)  # client that does not count -> why
-    unhelpful: dict[str, str] = field(default_factory=dict)  # client that counts but does not unmask -> why
     missing: set[str] = field(default_factory=set)
+    spoilers: set[str] = field(default_factory=set)  # clients whose shares do not fit: they sit out the next round
 
     @property
     def number(self) -> int:
@@ -53,6 +56,7 @@ class SecureEngine(FlowerEngine):
     def __init__(self, grid: Any, plan: Plan, *options: Any) -> None:
         super().__init__(grid, plan, *options)
         self.payload = Payload(self.like, plan.run.aggregation)
+        self.skipped = 0  # rounds in a row
 
     def round(self, state: State) -> tuple[State, RoundReport]:
         """One round. An attempt with too few clients is repeated; only attempts with rubbish are counted."""
@@ -62,28 +66,37 @@ class SecureEngine(FlowerEngine):
             present = self.record.playing(self.wait_for_clients(), state.round, self.network.min_clients)
             attempt = Attempt(state, self._choose(state.round, present))
             try:
-                return self._finished_round(attempt, self._mean(attempt))
-            except FovaError as error:
-                failed += bool(attempt.rejected or attempt.unhelpful) or not isinstance(error, NotEnough)
+                self._gather(attempt)
+                mean = self._mean(attempt)
+            except NotEnough as error:
+                failed += bool(attempt.rejected)
                 self.progress.status(f"round {state.round + 1} is tried again: {error}")
+            else:
+                return self._skipped_round(attempt) if mean is None else self._finished_round(attempt, mean)
             finally:
                 self._remember(attempt)
-        reasons = "\n".join(f"  - {name}: {why}" for name, why in (attempt.rejected | attempt.unhelpful).items())
+        reasons = "\n".join(f"  - {name}: {why}" for name, why in attempt.rejected.items())
         raise FovaError(f"Round {state.round + 1} failed {ATTEMPTS} times.\n{reasons}".rstrip())
 
     def _remember(self, attempt: Attempt) -> None:
-        self.record.answered(set(attempt.nodes) - attempt.missing)
-        self.record.missed(sorted(attempt.missing), attempt.number)
+        silent = attempt.missing | attempt.spoilers
+        self.record.answered(set(attempt.nodes) - silent)
+        self.record.missed(sorted(silent), attempt.number)
 
     # --- The four steps ---
 
-    def _mean(self, attempt: Attempt) -> Mean:
+    def _gather(self, attempt: Attempt) -> None:
+        """The first three steps: keys, shares and the sum of the masked updates."""
         session, plan, number = attempt.session, self.plan, attempt.number
+        identities, taken = self._identities(), set[bytes]()
 
         def keys(name: str) -> RecordDict:
             return secure_messages.keys_question(plan, number, session.session)
 
-        session.keys = self._step(attempt, list(attempt.nodes), keys, lambda reader, reply: reader.keys(reply))
+        def read_keys(reader: Reader, reply: RecordDict) -> PublicKeys:
+            return reader.keys(reply, number, identities.get(attempt.nodes[reader.client], b""), taken)
+
+        session.keys = self._step(attempt, list(attempt.nodes), keys, read_keys)
         self._insist_on(len(session.keys), self.network.min_clients, "announced their keys")
         clients = sorted(session.keys)
         session.keys = {name: session.keys[name] for name in clients}
@@ -95,8 +108,35 @@ class SecureEngine(FlowerEngine):
         self._insist_on(len(session.shared), session.needed, "shared their secrets")
         self._add_up(attempt)
         self._insist_on(len(session.arrived), max(session.needed, self.network.min_clients), "sent an update")
-        self._unmask(attempt)
-        return self.payload.mean(session.unmask(), attempt.state.broadcast, len(session.arrived))
+
+    def _identities(self) -> dict[int, bytes]:
+        """The public keys that nodes joined with; none without authentication."""
+        nodes = self.asking.patiently(self.grid.get_nodes)
+        return {info.node_id: info.public_key for info in nodes if info.name}
+
+    def _mean(self, attempt: Attempt) -> Mean | None:
+        """The mean of the sum, after the fourth step; None if the masks cannot be undone or the sum is rubbish."""
+        try:
+            self._unmask(attempt)
+            total = attempt.session.unmask()
+            return self.payload.mean(total, attempt.state.broadcast, len(attempt.session.arrived))
+        except CannotUnmask as error:
+            self._blame(attempt, error)
+            words = str(error)
+        except FovaError as error:
+            words = str(error)
+        self.progress.note(f"round {attempt.number + 1} is skipped: {words}")
+        return None
+
+    def _blame(self, attempt: Attempt, error: CannotUnmask) -> None:
+        """Those whose shares do not fit sit out. It is an offence if fewer than a third can be made to look so."""
+        session = attempt.session
+        certain = len(session.revealed) >= session.needed + most_liars(len(session.keys))
+        for name in error.clients:
+            attempt.rejected[name] = "its masks cannot be undone: the shares of its secret do not fit"
+            attempt.spoilers.add(name)
+            if certain:
+                self._offended(name, attempt.rejected[name])
 
     def _add_up(self, attempt: Attempt) -> None:
         """Ask for the round's masked updates. Each is added to the sum when it arrives, and forgotten."""
@@ -150,7 +190,10 @@ class SecureEngine(FlowerEngine):
             if not isinstance(answer, Refusal):
                 answers[name] = answer
                 continue
-            (attempt.rejected if leave_out else attempt.unhelpful)[name] = answer.why
+            if leave_out:
+                attempt.rejected[name] = answer.why
+            else:
+                self.progress.note(f"{name} counts, but does not help to unmask the sum: {answer.why}")
             if answer.offence:
                 self._offended(name, answer.why)
         if leave_out:
@@ -163,12 +206,30 @@ class SecureEngine(FlowerEngine):
 
     # --- The end of a round ---
 
+    def _skipped_round(self, attempt: Attempt) -> tuple[State, RoundReport]:
+        """The next round with the same broadcast. Nobody counts in this one."""
+        self.skipped += 1
+        if self.skipped == ATTEMPTS:
+            members = ", ".join(sorted(attempt.session.arrived))
+            raise FovaError(
+                f"{ATTEMPTS} rounds in a row could not be added up. One of {members} does not follow the protocol, "
+                "and under the masks nobody can say who. Leave some of them out, or train without "
+                "--secure-aggregation, where every client is judged."
+            )
+        state = attempt.state
+        memo = dict(state.memo) | {OFFENCES: dict(self.record.offences)}
+        report = RoundReport({}, attempt.rejected, tuple(sorted(attempt.missing)), self._traffic(state))
+        return State(attempt.number + 1, state.server, memo=memo), report
+
+    def _traffic(self, state: State) -> rounds.Traffic:
+        return rounds.Traffic(payload_bytes(state.broadcast), WORD.itemsize * self.payload.length)
+
     def _finished_round(self, attempt: Attempt, mean: Mean) -> tuple[State, RoundReport]:
+        self.skipped = 0
         state, number = attempt.state, attempt.number + 1
         server = rounds.aggregate(self.plan.algorithm, state.server, rounds.alone(mean.parameters))
         arrived: Mapping[str, Any] = {name: {} for name in sorted(attempt.session.arrived)}
         memo = {COUNTED: counted(state) | dict.fromkeys(arrived, number), OFFENCES: dict(self.record.offences)}
-        traffic = rounds.Traffic(payload_bytes(state.broadcast), WORD.itemsize * self.payload.length)
         missing = tuple(sorted(attempt.missing))
-        report = RoundReport(arrived, attempt.rejected, missing, traffic, mean.metrics)
+        report = RoundReport(arrived, attempt.rejected, missing, self._traffic(state), mean.metrics)
         return State(number, server, memo=memo), report

@@ -4,8 +4,9 @@ Every message has a ConfigRecord `about` with version, run and, from the server,
 number of one attempt at a round; an answer with another one is stale.
 
     1 keys (query)     server -> client   about: round, session, step "keys"
-                       client -> server   ConfigRecord keys: mask, seal (public keys)
-    2 shares (query)   server -> client   ConfigRecord keys: names, mask, seal (of all clients of the round)
+                       client -> server   ConfigRecord keys: mask, seal (public keys), signature (of both)
+    2 shares (query)   server -> client   ConfigRecord keys: names, mask, seal, signature (of all clients of the
+                                          round)
                        client -> server   ConfigRecord shares: names, sealed, commitment
     3 round (train)    server -> client   what a plain round has, and ConfigRecord shares: session, names, sealed
                        client -> server   ArrayRecord masked: numbers (64-bit, under masks)
@@ -20,11 +21,11 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fova.federation.statistics import Statistics
-from fova.network import intake, messages
+from fova.network import intake, messages, secure_identity
 from fova.network.intake import Refused, one_line
 from fova.network.masking import Masked
 from fova.network.plan import Plan
-from fova.network.secure_session import PublicKeys, Shared
+from fova.network.secure_session import PublicKeys, Shared, public_key
 from fova.version import __version__
 
 KEYS, SHARES, UNMASK = "keys", "shares", "unmask"
@@ -93,14 +94,15 @@ def shares_question(plan: Plan, number: int, session: str, keys: Mapping[str, Pu
         "names": list(keys),
         "mask": [pair.mask for pair in keys.values()],
         "seal": [pair.seal for pair in keys.values()],
+        "signature": [pair.signature for pair in keys.values()],
     }
     return RecordDict({"about": _question(plan, number, session, SHARES), "keys": ConfigRecord(values)})
 
 
 def read_shares_question(content: RecordDict, most: int) -> dict[str, PublicKeys]:
     record = _record(content, "keys")
-    masks, seals = (_by_name(record, name, most) for name in ("mask", "seal"))
-    return {name: PublicKeys(masks[name], seals[name]) for name in masks}
+    masks, seals, signatures = (_by_name(record, name, most) for name in PublicKeys._fields)
+    return {name: PublicKeys(masks[name], seals[name], signatures[name]) for name in masks}
 
 
 def masked_question(
@@ -137,8 +139,7 @@ def read_unmask_question(content: RecordDict, most: int) -> list[str]:
 
 
 def keys_answer(plan: Plan, session: str, client: str, keys: PublicKeys) -> RecordDict:
-    record = ConfigRecord({"mask": keys.mask, "seal": keys.seal})
-    return RecordDict({"about": _answer(plan, session, client), "keys": record})
+    return RecordDict({"about": _answer(plan, session, client), "keys": ConfigRecord({**keys._asdict()})})
 
 
 def shares_answer(plan: Plan, session: str, client: str, shared: Shared) -> RecordDict:
@@ -166,10 +167,24 @@ class Reader:
     def __init__(self, plan: Plan, session: str, client: str) -> None:
         self.plan, self.session, self.client = plan, session, client
 
-    def keys(self, content: RecordDict) -> PublicKeys:
+    def keys(self, content: RecordDict, number: int, identity: bytes, taken: set[bytes]) -> PublicKeys:
+        """Its keys of this round, which must be new.
+
+        `identity` is the public key that the client joined with; if there is one, it must have signed them. The
+        other clients would refuse anything else, and the round would fail.
+        """
         self._insist(content, "keys")
         record = _record(content, "keys")
-        return PublicKeys(_bytes(record, "mask"), _bytes(record, "seal"))
+        keys = PublicKeys(*(_bytes(record, name) for name in PublicKeys._fields))
+        for key in keys.pair:
+            public_key(key)
+        if len({*keys.pair} - taken) < len(keys.pair):
+            raise Refused("its keys are equal, or another client's")
+        taken.update(keys.pair)
+        statement = secure_identity.statement(self.plan.run_id, self.session, number, self.client, keys)
+        if identity and not secure_identity.is_signed(identity, statement, keys.signature):
+            raise Refused("its keys are not signed with the key that it joined with")
+        return keys
 
     def shared(self, content: RecordDict, clients: Sequence[str]) -> Shared:
         """A sealed share for each of the other clients."""
@@ -190,7 +205,8 @@ class Reader:
     def revealed(self, content: RecordDict, clients: Sequence[str]) -> dict[str, bytes]:
         self._insist(content, "shares")
         shares = _by_name(_record(content, "shares"), "revealed", len(clients))
-        if set(shares) != set(clients):
+        # It may lack shares that it could not open; its own it always has.
+        if not {self.client} <= set(shares) <= set(clients):
             raise Refused("it does not reveal one share for each client")
         return shares
 

@@ -10,18 +10,25 @@ different question in the same session: a second answer under the same masks wou
     4 reveal     told who arrived, it opens its shares: of the seeds of clients that arrived, of the mask keys of
                  those that did not; never both of one client
 
-Any `threshold` of the clients can undo the masks of a sum, fewer cannot. No network, file or clock here.
+Any `threshold` of the clients can undo the masks of a sum, fewer cannot. A share that cannot be opened stops
+nobody: the client masks its numbers all the same, and has nothing to reveal of the one who made the share. No
+network, file or clock here.
 """
 
+import base64
 import hashlib
 import itertools
+import json
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from cryptography.exceptions import InvalidKey, UnsupportedAlgorithm
 from cryptography.fernet import InvalidToken
+from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, encrypt, generate_shared_key
 from flwr.common.secure_aggregation.secaggplus_utils import (
@@ -34,7 +41,6 @@ from flwr.supercore.primitives.asymmetric import (
     generate_key_pairs,
     private_key_to_bytes,
     public_key_to_bytes,
-    uses_nist_ec_curve,
 )
 
 from fova.network.intake import Refused
@@ -53,11 +59,21 @@ def threshold(clients: int) -> int:
     return 2 * clients // 3 + 1
 
 
+def most_liars(clients: int) -> int:
+    """So many of so many clients may lie, and the others can still undo the masks: fewer than a third."""
+    return (clients - 1) // 3
+
+
 class PublicKeys(NamedTuple):
-    """What a client announces: one key to agree on masks, one to seal shares."""
+    """What a client announces: one key to agree on masks, one to seal shares, and its signature of both."""
 
     mask: bytes
     seal: bytes
+    signature: bytes = b""  # see `secure_identity.py`
+
+    @property
+    def pair(self) -> tuple[bytes, bytes]:
+        return self.mask, self.seal
 
 
 class Shared(NamedTuple):
@@ -67,20 +83,29 @@ class Shared(NamedTuple):
     commitment: bytes  # a hash of its own seed, so that wrong shares are noticed
 
 
-def _public(key: bytes) -> Any:
+class CannotUnmask(Refused):
+    """The secrets of some clients cannot be put together from the shares that were revealed."""
+
+    def __init__(self, clients: Sequence[str], words: str) -> None:
+        super().__init__(words)
+        self.clients = clients
+
+
+def public_key(key: bytes) -> ec.EllipticCurvePublicKey:
+    """The key that a client announced. Only keys of the curve that all clients use are taken."""
     try:
         public = bytes_to_public_key(key)
-        if not uses_nist_ec_curve(public):
-            raise ValueError("another kind of key")
+        if not isinstance(public.curve, ec.SECP384R1):
+            raise ValueError("a key of another curve")
     except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm) as error:
-        raise Refused("a public key cannot be read") from error
+        raise Refused("a public key cannot be read, or is of another kind than EC P-384") from error
     return public
 
 
 def _agree(own: bytes, other: bytes) -> bytes:
     """The key that two clients agree on, from the private key of one and the public key of the other."""
     try:
-        return generate_shared_key(bytes_to_private_key(own), _public(other))
+        return generate_shared_key(bytes_to_private_key(own), public_key(other))
     except (ValueError, InvalidKey) as error:
         raise Refused("no key can be agreed on with a public key of another client") from error
 
@@ -101,6 +126,7 @@ class ClientSession:
     peers: dict[str, PublicKeys] = field(default_factory=dict)
     sealed: dict[str, bytes] = field(default_factory=dict)  # what it sent in the second step
     own_shares: tuple[bytes, bytes] | None = None
+    partners: list[str] = field(default_factory=list)  # whose masks are in what it sent, itself included
     shares: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)  # client -> of its seed, of its mask key
     sent: str = ""  # a hash of what it sent under masks
     survivors: list[str] = field(default_factory=list)  # whom it was told about in the last step
@@ -131,9 +157,9 @@ class ClientSession:
                 f"the round has {len(peers)} clients. Secure aggregation needs {FEWEST_CLIENTS}: of two, each "
                 "could subtract its own part from the mean"
             )
-        if peers.get(self.client) != self.announce():
+        if self.client not in peers or peers[self.client].pair != self.announce().pair:
             raise Refused("the keys that are given out in its name are not its own")
-        keys = [key for pair in peers.values() for key in pair]
+        keys = [key for announced in peers.values() for key in announced.pair]
         if len(set(keys)) < len(keys):
             raise Refused("two clients of the round have the same key")
 
@@ -146,16 +172,26 @@ class ClientSession:
             if name == self.client:
                 self.own_shares = of_seed, of_key
                 continue
-            channel = _agree(self.seal_key, self.peers[name].seal)
-            self.sealed[name] = encrypt(channel, share_keys_plaintext_concat(number, i, of_seed, of_key))
+            self.sealed[name] = encrypt(
+                self._channel(name), share_keys_plaintext_concat(number, i, of_seed, of_key)
+            )
+
+    def _channel(self, other: str) -> bytes:
+        """The key that this client and another one seal shares with.
+
+        It depends on the keys of all clients of the round. So clients that were told of different rounds cannot
+        open one another's shares: a server gains nothing by showing a client a smaller round than the others.
+        """
+        round_keys = json.dumps([[name, *map(bytes.hex, keys.pair)] for name, keys in sorted(self.peers.items())])
+        agreed = _agree(self.seal_key, self.peers[other].seal)
+        mixed = b"fova seal " + self.session.encode() + hashlib.sha256(round_keys.encode()).digest() + agreed
+        return base64.urlsafe_b64encode(hashlib.sha256(mixed).digest())
 
     def mask(self, numbers: Masked, received: Mapping[str, bytes]) -> Masked:
         """Step 3: the numbers under masks. `received` are the sealed shares from the clients that made some."""
         self._open(received)
-        others = [name for name in self.shares if name != self.client]
-        seeds = {
-            name: pair_seed(_agree(self.mask_key, self.peers[name].mask), self.session) for name in sorted(others)
-        }
+        others = [name for name in self.partners if name != self.client]
+        seeds = {name: pair_seed(_agree(self.mask_key, self.peers[name].mask), self.session) for name in others}
         hidden = masked(numbers, self.client, self.own_seed, seeds)
         digest = hashlib.sha256(hidden.tobytes()).hexdigest()
         if self.sent not in ("", digest):
@@ -173,24 +209,28 @@ class ClientSession:
             raise Refused(
                 f"{len(received) + 1} of {len(names)} clients made shares, but {threshold(len(names))} are needed"
             )
-        opened = {self.client: self.own_shares}
+        partners, opened = sorted([self.client, *received]), {self.client: self.own_shares}
         for name, sealed in received.items():
-            try:
-                plain = decrypt(_agree(self.seal_key, self.peers[name].seal), sealed)
-                source, target, of_seed, of_key = share_keys_plaintext_separate(plain)
-            except (InvalidToken, ValueError, TypeError) as error:
-                raise Refused(f"the share of {name} for it cannot be opened") from error
-            if (source, target) != (names.index(name), names.index(self.client)):
-                raise Refused(f"the share of {name} for it is another client's")
-            opened[name] = (of_seed, of_key)
-        if self.shares and self.shares != opened:
+            if (pair := self._opened(name, sealed)) is not None:
+                opened[name] = pair
+        if self.partners and (self.partners, self.shares) != (partners, opened):
             raise Refused("it was given other shares before")
-        self.shares = opened
+        self.partners, self.shares = partners, opened
+
+    def _opened(self, name: str, sealed: bytes) -> tuple[bytes, bytes] | None:
+        """The shares that a client made for this one; None if they cannot be opened or are not for it."""
+        names = list(self.peers)
+        try:
+            plain = decrypt(self._channel(name), sealed)
+            source, target, of_seed, of_key = share_keys_plaintext_separate(plain)
+        except (InvalidToken, ValueError, TypeError):
+            return None
+        return (of_seed, of_key) if (source, target) == (names.index(name), names.index(self.client)) else None
 
     def reveal(self, survivors: Sequence[str]) -> dict[str, bytes]:
         """Step 4: a share of the seed of every survivor, and of the mask key of every client that dropped out."""
         arrived = sorted(set(survivors))
-        if not self.sent or self.client not in arrived or not set(arrived) <= set(self.shares):
+        if not self.sent or self.client not in arrived or not set(arrived) <= set(self.partners):
             raise Refused("the clients that arrived are not among those of the round")
         if len(arrived) < threshold(len(self.peers)):
             raise Refused(
@@ -264,34 +304,47 @@ class ServerSession:
     def unmask(self) -> Masked:
         """The sum of the numbers of all clients that arrived."""
         assert self.total is not None
-        seeds = [self._seed(name) for name in self.arrived]
-        dropped = {name: self._pair_seeds(name) for name in self.shared if name not in self.arrived}
-        return unmasked(self.total, seeds, dropped)
+        restored = {name: self._restored(name) for name in self.shared}
+        if failed := [name for name, secret in restored.items() if secret is None]:
+            raise CannotUnmask(failed, f"the masks of {', '.join(failed)} cannot be undone: shares do not fit")
+        seeds = {name: secret for name, secret in restored.items() if secret is not None}
+        dropped = {name: self._pair_seeds(seeds.pop(name)) for name in self.shared if name not in self.arrived}
+        return unmasked(self.total, list(seeds.values()), dropped)
 
-    def _seed(self, client: str) -> bytes:
-        commitment = self.shared[client].commitment
-        return self._restored(client, lambda seed: hashlib.sha256(seed).digest() == commitment)
-
-    def _pair_seeds(self, dropped: str) -> dict[str, bytes]:
+    def _pair_seeds(self, mask_key: bytes) -> dict[str, bytes]:
         """The seeds that a client which dropped out shares with those that arrived."""
-        announced = self.keys[dropped].mask
+        return {name: pair_seed(_agree(mask_key, self.keys[name].mask), self.session) for name in self.arrived}
 
-        def fits(key: bytes) -> bool:
-            try:
-                return public_key_to_bytes(bytes_to_private_key(key).public_key()) == announced
-            except (ValueError, TypeError, UnsupportedAlgorithm):
-                return False
+    def _restored(self, client: str) -> bytes | None:
+        """A client's secret from the shares that were revealed: its seed if it arrived, else its mask key.
 
-        key = self._restored(dropped, fits)
-        return {name: pair_seed(_agree(key, self.keys[name].mask), self.session) for name in self.arrived}
-
-    def _restored(self, client: str, fits: Callable[[bytes], bool]) -> bytes:
-        """A client's secret from the shares that were revealed. Wrong shares are left out if there are enough."""
+        Wrong shares are left out if there are enough others.
+        """
+        fits = self._is_seed if client in self.arrived else self._is_mask_key
         shares = [told[client] for told in self.revealed.values() if client in told]
-        for chosen in itertools.islice(itertools.combinations(shares, self.needed), MOST_TRIED):
-            if fits(secret := _combined(list(chosen))):
+        for chosen in _subsets(shares, self.needed):
+            if fits(client, secret := _combined(chosen)):
                 return secret
-        raise Refused(f"the masks of {client} cannot be undone: the {len(shares)} shares of its secret do not fit")
+        return None
+
+    def _is_seed(self, client: str, secret: bytes) -> bool:
+        return len(secret) == SEED_BYTES and hashlib.sha256(secret).digest() == self.shared[client].commitment
+
+    def _is_mask_key(self, client: str, secret: bytes) -> bool:
+        try:
+            return public_key_to_bytes(bytes_to_private_key(secret).public_key()) == self.keys[client].mask
+        except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm):
+            return False
+
+
+def _subsets(shares: list[bytes], size: int) -> Iterator[list[bytes]]:
+    """Sets of so many shares: all of them if they are few, else some by chance, so that no share is in all."""
+    if math.comb(len(shares), size) <= MOST_TRIED:
+        yield from map(list, itertools.combinations(shares, size))
+        return
+    chance = random.Random(0)
+    for _ in range(MOST_TRIED):
+        yield chance.sample(shares, size)
 
 
 def _combined(shares: list[bytes]) -> bytes:
