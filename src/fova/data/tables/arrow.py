@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 REMEDY_CSV = "Save it as UTF-8 text with one line per row and one header line."
-REMEDY_PARQUET = "It is damaged or no Parquet file: fetch or write it again."
+REMEDY_PARQUET = "It is damaged or not a Parquet file. Fetch or write it again."
 CHUNK = 1 << 20  # bytes
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes per value in memory; 8 for all other types
 
@@ -53,7 +53,8 @@ def insist_on_table(path: Path) -> Path:
     """The path of a table. Anything else is refused."""
     if not is_table_file(path):
         raise FovaError(
-            f"--columns names columns of tables, but {path} is none. Tables end in {', '.join(ENDINGS)}."
+            f"--columns describes tables, but {path} is not a table. The names of tables end in "
+            f"{', '.join(ENDINGS)}."
         )
     if not path.exists():
         raise FovaError(f"There is no file {str(path)!r}. Check the spelling and the current directory.")
@@ -112,7 +113,8 @@ def _open_csv(path: Path, as_text: Sequence[str]) -> Columnar:
 def _unpacked(path: Path) -> int:
     """The size of a gzip file's content. Content that does not fit into memory is refused on the way."""
     unpacking, size, free = zlib.decompressobj(wbits=31), 0, available()
-    with decoding(path, "", "It is damaged or no gzip file: fetch or write it again."), path.open("rb") as stream:
+    remedy = "It is damaged or not a gzip file. Fetch or write it again."
+    with decoding(path, "", remedy), path.open("rb") as stream:
         while chunk := stream.read(CHUNK):
             while chunk:
                 size += len(unpacking.decompress(chunk, 64 * CHUNK))
