@@ -43,14 +43,14 @@ def test_types_are_for_people(fova_command):
 @pytest.mark.parametrize(
     ("flag", "words"),
     [
-        ("--epochs", "Here it is --rounds or --local-steps."),
-        ("--learning-rate=3", "Here it is --actor-lr or --critic-lr."),
-        ("--lr", "Here it is --actor-lr or --critic-lr."),
-        ("--batch", "Here it is --batch-size."),
-        ("--gamma", "Here it is --discount."),
-        ("--gpus", "JAX takes a GPU where it finds one"),
-        ("--env", "Here it is --task."),
-        ("--eval_freq", "Here it is --evaluate-every."),
+        ("--epochs", "Use --rounds or --local-steps."),
+        ("--learning-rate=3", "Use --actor-lr or --critic-lr."),
+        ("--lr", "Use --actor-lr or --critic-lr."),
+        ("--batch", "Use --batch-size."),
+        ("--gamma", "Use --discount."),
+        ("--gpus", "JAX uses a GPU if it finds one"),
+        ("--env", "Use --task."),
+        ("--eval_freq", "Use --evaluate-every."),
         ("--roundz", "Did you mean --rounds?"),
         ("--xyzzy", "fova train has no flag --xyzzy.\nAll flags"),
     ],
@@ -67,4 +67,4 @@ def test_a_habit_is_answered_only_with_flags_that_the_command_has(fova_command):
     assert code == 2
     assert "--rounds" not in err
     code, _, err = fova_command("plot", "runs", "--out", "here")
-    assert "Here it is --output." in err
+    assert "Use --output." in err

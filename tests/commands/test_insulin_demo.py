@@ -18,7 +18,7 @@ def test_every_clinics_patients_are_treated_by_all(tmp_path, monkeypatch):
     assert demo.outcomes["north"]["its clinicians"]["ended early"] == 0.0  # though its last day is cut short
     assert demo.picture.read_bytes().startswith(b"\x89PNG")
     page = demo.report.read_text(encoding="utf-8")
-    assert "No medical advice" in page
+    assert "This is not medical advice" in page
     assert "fed-bc" in page
     rows = insulin_demo.outcomes_table(demo.outcomes).columns[1].cells
     assert list(rows) == ["its clinicians", "cloning", "FOVA"] * 4
@@ -31,7 +31,7 @@ def test_the_demo_that_is_asked_for_is_run(fova_command, monkeypatch):
     monkeypatch.setattr(insulin_demo, "run", lambda progress, root, rounds: asked.append(rounds) or made)
     code, out, _ = fova_command("demo", "insulin", "--rounds", "3")
     assert (code, asked) == (0, [3])
-    assert "no medical advice" in out
+    assert "not medical advice" in out
     assert "a.png" in out
     code, _, err = fova_command("demo", "mazes")
     assert code == 2

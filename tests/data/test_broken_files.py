@@ -446,7 +446,7 @@ BROKEN = {
     ),
     "one step that leads nowhere": (
         npz(**{name: values[:1] for name, values in columns().items()} | {"next_observations": None}),
-        "next_observations", "not one whole step",
+        "next_observations", "no complete step",
     ),
     "absurd size, hdf5": (hdf5_of_absurd_size, "rewards", "more data than can be there"),
     "absurdly many pieces": (hdf5_in_absurdly_many_pieces, "terminals", "4,000,000 pieces"),

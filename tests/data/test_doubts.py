@@ -32,7 +32,7 @@ def said(tmp_path, arrays):
 
 
 def test_sound_data_raises_no_doubts(tmp_path):
-    assert "no more alike" not in said(tmp_path, walk())
+    assert "no more similar" not in said(tmp_path, walk())
     assert "marked as" not in said(tmp_path, walk())
 
 
@@ -40,7 +40,7 @@ def test_rows_shuffled_inside_episodes_without_step_numbers(tmp_path):
     arrays = walk()
     order = np.concatenate([30 * e + np.random.default_rng(e).permutation(30) for e in range(8)])
     shuffled = arrays | {name: arrays[name][order] for name in ("observations", "actions", "rewards")}
-    assert "rows that follow each other are no more alike than rows of the episode" in said(tmp_path, shuffled)
+    assert "consecutive rows are no more similar than rows of the episode" in said(tmp_path, shuffled)
 
 
 def test_the_ratio_of_neighbours_is_the_one_worked_out_by_hand():
@@ -77,7 +77,7 @@ def test_actions_beyond_bounds_that_nobody_declared(tmp_path):
     from fova.federation.clients import ClientSpec, Federation
 
     write_npz(tmp_path / "a.npz", actions=np.full((7, 2), 3.25) * [1, -2])
-    with pytest.raises(FovaError, match="Nobody has declared the bounds") as refused:
+    with pytest.raises(FovaError, match="The bounds of the actions are not declared") as refused:
         Federation.build([ClientSpec(str(tmp_path / "a.npz"))])
     assert "--action-low 3.25 -6.5 --action-high 3.25 -6.5" in str(refused.value)
 
@@ -88,7 +88,7 @@ def standing(mean, actions=0.0, states=0.0, spread=20.0, episodes=50):
 
 def test_clients_with_other_returns_are_not_called_alike():
     told = meaning({"a": standing(-47), "b": standing(-92), "c": standing(-69)})
-    assert "actions look alike, but their returns differ (a earns -47, b -92)" in told
+    assert "actions are similar, but their returns differ (a earns -47, b -92)" in told
     # 12 is less than the spread within clients, but three standard errors are 3 * sqrt(2 * 400 / 50) = 12.
     assert "their returns differ" in meaning({"a": standing(0), "b": standing(12.5)})
     assert "are alike" in meaning({"a": standing(0), "b": standing(11.5)})

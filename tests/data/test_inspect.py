@@ -176,10 +176,10 @@ def standing(states, actions, mean_return=0.0, alone=0.0):
         ([standing(0.05, 0.05), standing(0.05, 0.05)], "more of the same data"),
         ([standing(0.5, 0.05, alone=0.25), standing(0.5, 0.05, alone=0.125)], "38% of the visited cells"),
         ([standing(0.1, 0.4, 200.0), standing(0.1, 0.4, 12.0)], "(a earns 200, b 12): plain averaging mixes good"),
-        ([standing(0.1, 0.4, 5.0), standing(0.1, 0.4, 0.0)], "different habits of about the same worth"),
+        ([standing(0.1, 0.4, 5.0), standing(0.1, 0.4, 0.0)], "different behaviours of about the same quality"),
         ([standing(1.0, None), standing(1.0, None)], "same order and units"),
         ([standing(None, None), standing(None, None)], "too little data"),
-        ([standing(None, None)], "one client only"),
+        ([standing(None, None)], "only one client"),
     ],
 )
 def test_what_the_differences_mean_is_one_sentence(clients, words):

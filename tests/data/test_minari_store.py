@@ -230,12 +230,12 @@ def test_a_write_that_fails_leaves_nothing(minari_datasets):
 
 @pytest.mark.parametrize("name", ["made", "hand/made", "../made-v0", "hand made-v0", "", "h/made-v0"])
 def test_an_id_that_minari_could_not_find_again_is_refused(name, minari_datasets):
-    with pytest.raises(FovaError, match=r"is no Minari id|Malformed"):
+    with pytest.raises(FovaError, match=r"is not a Minari id|Malformed"):
         to_minari(episodes(), name, Box.of(2, -1.0, 1.0))
     assert list(minari_datasets.iterdir()) == []
 
 
 def test_nothing_to_write_is_an_error(minari_datasets):
-    with pytest.raises(FovaError, match="not one episode"):
+    with pytest.raises(FovaError, match="no episode"):
         to_minari([], "hand/made-v0", Box.of(2, -1.0, 1.0))
     assert list(minari_datasets.iterdir()) == []

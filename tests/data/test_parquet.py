@@ -57,8 +57,8 @@ def test_step_numbers_alone_mark_where_an_episode_starts_anew(tmp_path):
 def test_step_numbers_alone_that_skip_or_restart_in_the_middle_are_noted(tmp_path):
     source = load(write_parquet(tmp_path / "a.parquet", step=[0, 1, 5, 0, 1, 3, 4]))
     assert source.notes == (
-        "In 2 rows the step number neither goes on nor starts anew (first: row 2). The episode is taken to break "
-        "off there. Add an episode column if the rows are not in order.",
+        "In 2 rows the step number neither continues nor starts again (first: row 2). The episode is taken to "
+        "break off there. Add an episode column if the rows are not in order.",
     )
     assert source.transitions.episode_lengths().tolist() == [2, 1, 2, 1, 1]
 
@@ -73,8 +73,8 @@ def test_endings_within_an_episode_are_noted(tmp_path):
     # Row 2 is terminal and row 4 truncated, but by the column both episodes go on.
     source = load(write_parquet(tmp_path / "a.parquet", episode=["a"] * 4 + ["b"] * 3))
     assert source.notes == (
-        "terminal marks an ending in 2 rows after which episode goes on. The episode is cut there.",
-        "truncated marks an ending in 1 row after which episode goes on. The episode is cut there.",
+        "terminal marks an ending in 2 rows after which episode continues. The episode is cut there.",
+        "truncated marks an ending in 1 row after which episode continues. The episode is cut there.",
     )
 
 

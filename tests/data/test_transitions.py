@@ -65,7 +65,7 @@ def test_episodes_without_steps_leave_no_trace(data):
 
 
 def test_no_episode_is_an_error():
-    with pytest.raises(FovaError, match="not one episode"):
+    with pytest.raises(FovaError, match="no episode"):
         from_episodes([])
 
 
@@ -154,7 +154,7 @@ def test_joining_the_pieces_at_episode_ends_gives_the_whole(data):
 
 
 def test_joining_nothing_or_two_tasks_is_an_error(data):
-    with pytest.raises(FovaError, match="not one piece"):
+    with pytest.raises(FovaError, match="no piece"):
         join([])
     with pytest.raises(FovaError, match="actions: piece 1 has 1 columns, but piece 0 has 2"):
         join([data, changed(data, actions=data.actions[:, :1])])
@@ -178,7 +178,7 @@ COMPLAINTS = [
     ("next_actions", (0, 0), -3, r"next_actions: row 0 holds -3, outside"),
     ("terminals", 1, 0.5, r"terminals: row 1 holds 0\.5; only 0 and 1"),
     ("has_next_action", 6, 2, r"has_next_action: row 6 holds 2; only 0 and 1"),
-    ("terminals", 3, 1, r"terminals: the task ends in row 3, but by episode_ends .* Mark"),
+    ("terminals", 3, 1, r"terminals: the task ends in row 3, but according to episode_ends .* Mark"),
     ("episode_ends", 6, False, r"episode_ends: the last row, 6, is not marked"),
 ]
 

@@ -221,7 +221,7 @@ def test_observations_far_from_all_others_do_not_count():
     np.testing.assert_allclose(normaliser.mean, [1.0, 2.0], rtol=1e-6)
     np.testing.assert_allclose(normaliser.std, [1.0, 0.5], rtol=1e-6)
     assert len(remarks) == 1
-    assert remarks[0].startswith("e: its observations lie 1,999,996 times as far out")
+    assert remarks[0].startswith("e: its observations are 1,999,996 times as large")
 
 
 def test_a_column_that_is_constant_elsewhere_is_not_compared():

@@ -64,7 +64,7 @@ def test_a_report_shows_the_clinics_and_the_policy(tmp_path, monkeypatch):
     shown = scene(read_groups([run])[0])
     assert isinstance(shown, Scene)
     assert shown.png.startswith(b"\x89PNG")
-    assert "no medical advice" in shown.caption
+    assert "not medical advice" in shown.caption
     data, server = drawn["s"]
     assert list(data.outcomes) == ["north", "south"]
     assert sum(

@@ -227,7 +227,7 @@ def test_a_killed_process_ends_the_other_and_the_run_goes_on(tmp_path, victim):
     assert both[1 - victim].returncode not in (0, -signal.SIGKILL), said
     for words in said:
         assert "another one of its federation has ended" in words or "Another process of this federation" in words
-        assert "Go on with: fova train --processes 2 --resume" in words
+        assert "Continue with: fova train --processes 2 --resume" in words
         assert "Check failure stack trace" not in words
     run = tmp_path / "runs" / "parted"
     assert [path.stem for path in checkpoints(run / "checkpoints")] == ["round-000001", "round-000002"]

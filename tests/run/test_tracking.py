@@ -145,7 +145,7 @@ def test_a_service_that_fails_is_left_out_with_a_note(tmp_path, wandb):
 
     wandb.fails_at, progress = 2, Notes()
     train(tmp_path / "run", track=("wandb",), progress=progress)
-    assert progress.notes == ["wandb takes no more metrics (no network). They are all in metrics.jsonl."]
+    assert progress.notes == ["wandb accepts no more metrics (no network). All metrics are in metrics.jsonl."]
     assert [step for step, _ in wandb.logged] == [0, 1]
     assert len(entries(tmp_path / "run")) == 4
 

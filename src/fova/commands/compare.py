@@ -67,7 +67,10 @@ def command(arguments: list[str]) -> None:
         raise FovaError(f"seeds is {shown(options.seeds)}, but must be at least 1 and at most {MOST_SEEDS:,}.")
     hold_out = options.hold_out if options.hold_out is not None else (0.0 if options.task else HOLD_OUT)
     if not (options.task or hold_out):
-        raise FovaError("Without a task policies are judged on held-out episodes. Leave --hold-out 0 out.")
+        raise FovaError(
+            "Without a task, policies are judged on held-out episodes, so --hold-out cannot be 0. Leave it out for "
+            "the default."
+        )
     from fova.experiments.comparison import comparison
     from fova.experiments.execution import run_entry
     from fova.run.directory import named

@@ -19,7 +19,7 @@ MAZE = (
 INSULIN = (
     "Four clinics dose insulin for patients of different age, with different skill. No clinic shares its records.\n"
     "fova trains one dosing policy across them, by cloning and by FOVA, and both treat every clinic's patients.\n"
-    "All patients are simulated. This is no medical advice."
+    "All patients are simulated. This is not medical advice."
 )
 
 

@@ -39,7 +39,10 @@ class GridOptions:
         if self.address is not None and self.on != "ray":
             raise FovaError("--address is for a Ray cluster. Add: --on ray")
         if self.jobs is not None and self.on == "ray":
-            raise FovaError("--jobs is for this machine; Ray takes as many runs as its machines have cores.")
+            raise FovaError(
+                "--jobs is for this machine. With --on ray, one run is trained on each core of the cluster. Leave "
+                "--jobs out."
+            )
         given = Shard.parse(self.shard) if self.shard is not None else None
         mine = given if given or self.on == "ray" else Shard.of_slurm(os.environ)
         return Execution(

@@ -71,7 +71,7 @@ HABITS = {
     "validation-split val-split test-split test-size": "hold-out",
 }  # fmt: skip
 GPU = "gpus gpu cuda device devices num-gpus use-gpu"
-GPU_WORDS = "JAX takes a GPU where it finds one; the variable CUDA_VISIBLE_DEVICES chooses which. See docs/gpu.md."
+GPU_WORDS = "JAX uses a GPU if it finds one; the variable CUDA_VISIBLE_DEVICES chooses which. See docs/gpu.md."
 
 
 class Flag(NamedTuple):
@@ -228,7 +228,7 @@ def _no_flag(given: str, known: set[str], prog: str) -> FovaError:
     for habits, ours in HABITS.items():
         meant = [f"--{name}" for name in ours.split() if name in known]
         if given in habits.split() and meant:
-            return FovaError(f"{prog} has no flag --{given}. Here it is {' or '.join(meant)}.\n{more}")
+            return FovaError(f"{prog} has no flag --{given}. Use {' or '.join(meant)}.\n{more}")
     near = get_close_matches(given, known, n=3, cutoff=0.6)
     guess = f" Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
     return FovaError(f"{prog} has no flag --{given}.{guess}\n{more}")

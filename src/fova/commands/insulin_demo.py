@@ -27,7 +27,7 @@ from fova.tasks import registry
 from fova.tasks.glucose.table import clinical_figures
 
 TASK = "glucose"
-NO_ADVICE = "Simulated patients. No medical advice."
+NO_ADVICE = "Simulated patients. This is not medical advice."
 DAYS = 30  # that each policy treats the patients of a clinic
 CAPTION = (
     "Each clinic's patients treated by its own clinicians (its data), by weighted cloning and by FOVA: share of "

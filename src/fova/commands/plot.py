@@ -23,7 +23,7 @@ class PlotOptions:
     """File formats."""
     metric: str = "return"
     """What is drawn over training: return, score, or a metric that clients log in every round, such as critic_loss
-    or policy_distance. Another metric than return is drawn alone."""
+    or policy_distance. With a metric other than return, only this picture is drawn."""
     size: tuple[float, float] | None = None
     """Width and height of a picture in inches (default: 5.5 3.4; paper 3.3 2.3; slides 10 5.6)."""
     style: Literal["plain", "paper", "slides"] = "plain"

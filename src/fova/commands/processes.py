@@ -107,7 +107,7 @@ class _Ending:
 
     def begun(self, directory: Path) -> None:
         kept = f"What was saved is in {directory}."
-        self.what_is_kept = f"{kept}\nGo on with: {self.resume_with} {directory}"
+        self.what_is_kept = f"{kept}\nContinue with: {self.resume_with} {directory}"
         self._prepare()
 
     def _prepare(self) -> None:

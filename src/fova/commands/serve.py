@@ -26,14 +26,14 @@ class ServeOptions:
     port: int = 8000
     """Port to listen on; 0 chooses a free one."""
     warn_beyond: float = 5.0
-    """Warn about a number that is further than so many standard deviations from the mean of the training data;
-    0 never warns."""
+    """Warn about a number that is further than this many standard deviations from the mean of the training data; 0
+    never warns."""
     max_bytes: int = 1_000_000
     """Largest body of a request."""
     max_seconds: float = 10.0
     """Longest time that a client may take to send a request."""
     max_connections: int = 64
-    """Most connections at once; one more is told to try again later."""
+    """Largest number of connections at once; further ones are told to try again later."""
 
 
 def command(arguments: list[str]) -> None:

@@ -48,8 +48,9 @@ class TrainOptions:
     resume: Path | None = None
     """Continue the interrupted run in this directory. Its settings are taken from the directory."""
     processes: str | None = None
-    """Deal the clients out among several processes: a number starts so many on this machine; 0/4 is the first of
-    four that you start yourself, 3/4 the last; auto asks Slurm or Open MPI. See docs/large-federations.md."""
+    """Distribute the clients over several processes: a number starts that many on this machine; 0/4 is the first
+    of four that you start yourself, and 3/4 is the last; auto asks Slurm or Open MPI. See
+    docs/large-federations.md."""
     coordinator: str | None = None
     """With --processes I/N: host and free port of process 0, for instance node-1:5800."""
     dry_run: bool = False

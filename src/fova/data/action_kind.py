@@ -116,7 +116,7 @@ def _count(sources: Mapping[str, LoggedActions]) -> int:
     largest = {name: _largest_code(name, source.values) for name, source in sources.items()}
     if max(largest.values()) < 1:
         raise FovaError(
-            "All actions have the code 0, so there is nothing to choose. Name the actions there are: --action-names"
+            "All actions have the code 0, so there is nothing to choose. Name all actions: --action-names"
         )
     return max(largest.values()) + 1
 
@@ -135,8 +135,9 @@ def _largest_code(name: str, values: NDArray[Any]) -> int:
 
 def _several(name: str, source: LoggedActions) -> str:
     return (
-        f"The actions of {name} are {source.values.shape[-1]} columns of integers, but one discrete action a step "
-        "is needed. Number the combinations in one column. If these are quantities, say --actions continuous and "
+        f"The actions of {name} are {source.values.shape[-1]} columns of integers, but one discrete action per "
+        f"step is needed. Number the combinations in one column. If these are quantities, say --actions continuous "
+        f"and "
         "give their bounds (--action-low, --action-high)."
     )
 

@@ -24,7 +24,7 @@ def cut(rows: Table, file: str | Path) -> tuple[Transitions, tuple[str, ...]]:
         notes += notes_on_missing_observations(rows.terminals, ends)
     data = lay_out(rows.observations, rows.actions, rows.rewards, rows.terminals, ends, rows.next_observations)
     if not len(data):
-        raise fault(file, "next_observations", "is missing, and without it not one whole step is left. Add it.")
+        raise fault(file, "next_observations", "is missing, and without it no complete step is left. Add it.")
     return data, (*rows.notes, *notes)
 
 
@@ -36,7 +36,8 @@ def _ends(rows: Table) -> tuple[Flags, list[str]]:
     if rows.next_observations is None and rows.timeouts is None:
         notes.append(
             "The file has neither timeouts nor next_observations, so an episode that ran out of time cannot be "
-            "told from one that goes on: only terminals end an episode here. Add timeouts if there are others."
+            "told from one that continues. Only terminals end an episode here. Add timeouts if episodes also end "
+            "in other ways."
         )
     elif rows.next_observations is None and rows.timeouts is not None and not rows.timeouts[:-1].any():
         notes.append(
@@ -130,6 +131,6 @@ def notes_on_missing_observations(terminals: Flags, ends: Flags) -> list[str]:
     if ended:
         notes.append(
             f"The last step of {counted(ended, 'episode')} that ended has no next observation in the file; its own "
-            "observation stands in for it (no value is bootstrapped from it)."
+            f"observation is used instead (no value is bootstrapped from it)."
         )
     return notes

@@ -21,7 +21,7 @@ from fova.data.memory import refuse_too_large
 from fova.data.paths import refuse_special
 from fova.data.rows import Table, spelled, table, unused
 
-REMEDY = "It is damaged or no HDF5 file: fetch or write it again."
+REMEDY = "It is damaged or not an HDF5 file. Fetch or write it again."
 MEASURED = ("observations", "actions", "rewards", "next_observations")
 MAZE_OBSERVATION = 4  # position and velocity in the plane
 
@@ -96,6 +96,6 @@ def _mended_maze2d(rows: Table) -> Table:
             rows = rows[np.append(True, ~repeats)]
             notes.append(
                 f"maze2d: left out {counted(int(repeats.sum()), 'first step')} after a new goal, because the file "
-                "repeats the observation before instead of the one acted on."
+                f"repeats the previous observation instead of the one in which the action was taken."
             )
     return rows.noting(notes)

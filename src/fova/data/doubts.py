@@ -51,8 +51,7 @@ def _about_order(data: Transitions) -> Iterator[str]:
     ratios = neighbour_ratios(data.observations[:ENOUGH], data.episode_ends[:ENOUGH])
     if len(ratios) and ratios.min() > LIKE_RANDOM:
         yield (
-            "observations: rows that follow each other are no more alike than rows of the episode picked at "
-            "random. "
+            "observations: consecutive rows are no more similar than rows of the episode picked at random. "
             "Are they out of order? Add a column that orders them."
         )
 

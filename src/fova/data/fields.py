@@ -92,7 +92,7 @@ def flags(values: Any, file: str | Path, field: str) -> NDArray[np.bool_]:
     array = _one_per_row(values, file, field)
     wrong = np.flatnonzero(~np.isin(array, (0, 1)))
     if len(wrong):
-        raise fault(file, field, f"row {wrong[0]} holds {array[wrong[0]]!s}; only 0 and 1 have a meaning here.")
+        raise fault(file, field, f"row {wrong[0]} holds {array[wrong[0]]!s}; only 0 and 1 are allowed here.")
     return array.astype(bool)
 
 

@@ -209,7 +209,7 @@ def _problems(source: Source, choices: Discrete | None) -> Iterator[str]:
     if len(data) == 1:
         yield "rewards: there is a single step; a client needs at least two."
     if len(data) > 1 and (data.episode_lengths() == 1).all():
-        yield "episodes: every one is a single step, so no next action is known. Are the rows in their order?"
+        yield "episodes: every one is a single step, so no next action is known. Are the rows in order?"
     repeated = len(data) - _distinct(data)
     if repeated:
         yield f"steps: exact copies of other steps: {repeated:,} of {len(data):,}."
@@ -357,27 +357,29 @@ def meaning(clients: Mapping[str, Standing]) -> str:
     """What the differences mean for training, in one plain sentence."""
     states, actions = (_mean_known(getattr(c, name) for c in clients.values()) for name in ("states", "actions"))
     if len(clients) == 1:
-        return "There is one client only, so nobody to compare it with."
+        return "There is only one client, so there is nothing to compare it with."
     returns = _differing_returns(clients)
     if states is None:
         return f"There is too little data to say how the clients differ{f', but {returns}' if returns else ''}."
     if actions is None:
         return (
-            f"No two clients are ever in like states{f', and {returns}' if returns else ''}: check that all log "
+            f"No two clients are ever in similar states{f', and {returns}' if returns else ''}: check that all log "
             "the same quantities, in the same order and units, before training one policy for them."
         )
     if actions > ALIKE:
         return f"The clients act differently in the states they share, {_quality(clients)}"
     if returns:
         return (
-            f"The clients' actions look alike, but {returns}: either small differences in their actions matter, or "
+            f"The clients' actions are similar, but {returns}: either small differences in their actions matter, "
+            f"or "
             "they count rewards differently (units, length of episodes)."
         )
     if states > ALIKE:
         alone = sum(client.alone for client in clients.values())
         return (
-            "The clients act alike where they meet but are mostly elsewhere: each brings what others lack, and in "
-            f"the {alone:.0%} of the visited cells that one client alone has seen, the policy rests on its data."
+            "The clients act alike in the states that they share, but are mostly in different states: each adds "
+            f"what the others lack, and in the {alone:.0%} of the visited cells that only one client has seen, the "
+            "policy depends on its data."
         )
     return "The clients' data are alike, so training together amounts to having more of the same data."
 
@@ -415,7 +417,7 @@ def _quality(clients: Mapping[str, Standing]) -> str:
             "with "
             "bad, and the vote is there to choose between them."
         )
-    return "with like success: averaging mixes different habits of about the same worth."
+    return "with similar success: averaging mixes different behaviours of about the same quality."
 
 
 def _mean_known(values: Iterator[float | None]) -> float | None:
@@ -436,8 +438,8 @@ def render_federation(summary: FederationSummary, console: Console) -> None:
         grid.add_row(escape(name), f"{client.rows:,}", *returns, *shares, *differences)
     console.print(grid)
     console.print(
-        "covers, alone in: shares of the cells of the state space that anybody visits. other states, other "
-        "actions: how they differ from another client's; 0 the same, 1 nothing in common.",
+        "covers, alone in: shares of the visited cells of the state space. other states, other "
+        "actions: the difference from another client; 0 is the same, 1 is nothing in common.",
         style="dim",
         highlight=False,
     )

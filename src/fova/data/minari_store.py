@@ -90,7 +90,7 @@ def read_table(folder: Path) -> Table:
         problem = f"hold {declared_rows:,} rows, of which Minari gave {given_rows:,}"
         raise fault(folder, "episodes", f"{problem}. Store each episode as one record batch, or in HDF5.")
     if not tables:
-        raise fault(folder, "rewards", "is empty in every episode: there is not one step. Leave this dataset out.")
+        raise fault(folder, "rewards", "is empty in every episode: there is no step. Leave this dataset out.")
     notes = [f"Observations are these parts, laid end to end: {', '.join(parts)}."] if parts else []
     empty = dataset.total_episodes - len(tables)
     notes += [f"Left out: {counted(empty, 'episode')} without a single step."] if empty else []
@@ -273,7 +273,7 @@ def to_minari(
     """
     library = _minari()
     if not looks_like_id(dataset_id):
-        raise FovaError(f"{dataset_id!r} is no Minari id. Use words, slashes and a version: hopper/expert-v0.")
+        raise FovaError(f"{dataset_id!r} is not a Minari id. Use words, slashes and a version: hopper/expert-v0.")
     with decoding(dataset_id, "", "Use longer words."):
         library.dataset.minari_dataset.parse_dataset_id(dataset_id)
     folder = library.storage.get_dataset_path(dataset_id)
@@ -310,7 +310,7 @@ def _write(
 
     episodes = data.episodes() if isinstance(data, Transitions) else list(data)
     if not episodes:
-        raise FovaError(f"There is nothing to write as {dataset_id!r}: not one episode was given.")
+        raise FovaError(f"There is nothing to write as {dataset_id!r}: no episode was given.")
     storage = MinariStorage.new(
         folder,
         observation_space=spaces.Box(-np.inf, np.inf, episodes[0].observations.shape[1:], np.float32),

@@ -25,7 +25,7 @@ from fova.errors import FovaError
 if TYPE_CHECKING:
     import pyarrow
 
-REMEDY = "It is damaged or no Parquet file: fetch or write it again."
+REMEDY = "It is damaged or not a Parquet file. Fetch or write it again."
 NUMBERED = re.compile(r"(observations?|actions?|next_observations?)_(0|[1-9][0-9]{0,5})")
 ALMOST_NUMBERED = re.compile(r"(observations?|actions?|next_observations?)_[+-]?\d+")  # 00, or digits not 0 to 9
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes per value in memory; 8 for all other types

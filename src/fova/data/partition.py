@@ -47,7 +47,7 @@ def qualities_of(name: str) -> tuple[str, ...]:
     if any(len(count) > len(str(MOST_NAMED)) for count, _ in parts) or sum(int(n) for n, _ in parts) > MOST_NAMED:
         raise FovaError(f"{name[:60]!r} stands for too many clients. One word may stand for {MOST_NAMED:,}.")
     if not parts or spelled != name or any(int(count) < 1 for count, _ in parts):
-        raise unknown("federation", name, NAMED, "Others are named alike: a number, a quality, and so on.")
+        raise unknown("federation", name, NAMED, "Write others alike: a number, a quality, and so on.")
     return tuple(quality for count, quality in parts for _ in range(int(count)))
 
 
@@ -174,7 +174,7 @@ def _even_shares(data: Transitions, order: Numbers, clients: int) -> list[Number
     """Cut a sequence of episodes into one share per client, with rows as even as possible."""
     if len(order) < clients:
         raise FovaError(
-            f"{clients} clients cannot share {len(order)} episodes: each needs one at least. Ask for fewer clients."
+            f"{clients} clients cannot share {len(order)} episodes: each needs at least one. Ask for fewer clients."
         )
     middles = np.cumsum(data.episode_lengths()[order]) - data.episode_lengths()[order] / 2
     owners = (middles * clients / len(data)).astype(np.int64)

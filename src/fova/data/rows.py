@@ -142,7 +142,7 @@ def table(columns: Mapping[str, Any], found: Mapping[str, str], file: str | Path
         _split_final_observation(read, name, file)
     same_rows({name[field]: len(values) for field, values in read.items()}, file)
     if not len(read["rewards"]):
-        raise fault(file, name["rewards"], "is empty: there is not one step. Leave this file out.")
+        raise fault(file, name["rewards"], "is empty: there is no step. Leave this file out.")
     _same_columns(read, name, file)
     low = high = None
     if "action_low" in columns:
@@ -239,8 +239,8 @@ def _inner_endings(rows: Table, breaks: Flags, name: Mapping[str, str]) -> list[
         inner = 0 if flags_of is None else int((flags_of[:-1] & ~breaks).sum())
         if inner:
             notes.append(
-                f"{name[field]} marks an ending in {counted(inner, 'row')} after which {name['episodes']} goes on. "
-                "The episode is cut there."
+                f"{name[field]} marks an ending in {counted(inner, 'row')} after which {name['episodes']} "
+                f"continues. The episode is cut there."
             )
     return notes
 
@@ -262,7 +262,7 @@ def _odd_restarts(steps: Numbers, name: str, file: str | Path) -> list[str]:
         return []
     first = int(np.flatnonzero(restarts)[0]) + 1
     return [
-        f"In {counted(int(restarts.sum()), 'row')} the step number neither goes on nor starts anew (first: row "
+        f"In {counted(int(restarts.sum()), 'row')} the step number neither continues nor starts again (first: row "
         f"{first}). The episode is taken to break off there. Add an episode column if the rows are not in order."
     ]
 

@@ -113,7 +113,7 @@ def from_episodes(episodes: Iterable[Episode]) -> Transitions:
     """Lay episodes end to end as transitions. No transition crosses from one episode into the next."""
     episodes = [episode for episode in episodes if len(episode)]
     if not episodes:
-        raise FovaError("There is no data: not one episode with at least one step.")
+        raise FovaError("There is no data: no episode has a step.")
     _refuse_misshapen(episodes)
     last = np.zeros(sum(map(len, episodes)), dtype=bool)
     last[np.cumsum([len(episode) for episode in episodes]) - 1] = True
@@ -137,7 +137,7 @@ def from_episodes(episodes: Iterable[Episode]) -> Transitions:
 def join(pieces: Sequence[Transitions]) -> Transitions:
     """Concatenate several pieces of data."""
     if not pieces:
-        raise FovaError("There is no data to join: not one piece was given.")
+        raise FovaError("There is no data to join: no piece was given.")
     for number, piece in enumerate(pieces):
         for name in ("observations", "actions"):
             given, expected = getattr(piece, name).shape[1], getattr(pieces[0], name).shape[1]
@@ -229,11 +229,11 @@ def _value_problems(data: Transitions, action: ActionSpace) -> Iterable[str]:
         values = getattr(data, name)
         wrong = np.flatnonzero(~np.isin(values, (0, 1)) & np.isfinite(values))
         if len(wrong):
-            yield f"{name}: row {wrong[0]} holds {values[wrong[0]]:g}; only 0 and 1 have a meaning here."
+            yield f"{name}: row {wrong[0]} holds {values[wrong[0]]:g}; only 0 and 1 are allowed here."
     going_on = np.flatnonzero((data.terminals == 1) & ~data.episode_ends.astype(bool))
     if len(going_on):
         yield (
-            f"terminals: the task ends in row {going_on[0]}, but by episode_ends its episode goes on "
+            f"terminals: the task ends in row {going_on[0]}, but according to episode_ends its episode continues "
             f"({len(going_on)} such rows). Mark the row as the last of its episode."
         )
     if not data.episode_ends[-1]:
@@ -290,7 +290,7 @@ def refuse_unbounded(clients: Iterable[Transitions], beyond: float = 1.0) -> Non
         return
     shown_low, shown_high = bounds_in_words(low, high)
     raise FovaError(
-        f"Nobody has declared the bounds of the actions. In the data they reach from {shown_low} to "
+        f"The bounds of the actions are not declared. In the data the actions reach from {shown_low} to "
         f"{shown_high}. If "
         f"these are the bounds, add:\n  --action-low {shown_low} --action-high {shown_high}\nA policy never acts "
         "beyond its bounds, so give the true ones where they are wider."

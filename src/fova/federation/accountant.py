@@ -54,7 +54,7 @@ def _by_loss_distribution(noise: float, sampling: float, rounds: int, delta: flo
     except ImportError as error:
         raise FovaError(
             "privacy_accountant is pld, which needs dp-accounting: pip install 'fova[accounting]'. Or leave it "
-            "out: the default promises a little less."
+            "out: the default gives a slightly larger epsilon."
         ) from error
     one = dp_accounting.PoissonSampledDpEvent(sampling, dp_accounting.GaussianDpEvent(noise))
     accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
@@ -123,8 +123,8 @@ def _grid(order: float, noise: float) -> tuple[NDArray[np.float64], float]:
 def _insist_on_sense(noise: float, sampling: float, rounds: int, delta: float) -> None:
     if not (math.isfinite(noise) and noise >= LEAST_NOISE):
         raise FovaError(
-            f"The noise multiplier is {noise}, but must be a number of at least {LEAST_NOISE}: less can promise "
-            "no epsilon worth the name. Between 0.5 and 10 is usual."
+            f"The noise multiplier is {noise}, but must be a number of at least {LEAST_NOISE}: less noise cannot "
+            f"promise a useful epsilon. Between 0.5 and 10 is usual."
         )
     if not 0.0 < sampling <= 1.0:
         raise FovaError(f"The share of clients drawn is {sampling}, but must be above 0 and at most 1.")

@@ -82,7 +82,7 @@ def declared_bounds(found: Mapping[str, Source]) -> Bounds:
         if given != declared[first]:
             raise FovaError(
                 f"{name} declares other bounds of the actions than {first}: {given} and {declared[first]}. Say "
-                "which count: --action-low and --action-high."
+                f"which apply: --action-low and --action-high."
             )
     return next(iter(declared.values()), None)
 

@@ -73,7 +73,7 @@ def insist_on_name(name: str, whose: str) -> None:
     if not name.strip():
         raise FovaError(f"{whose} has an empty name. Leave the name out for the default.")
     if name == "server":
-        raise FovaError(f"{whose} is called 'server', which is the name of the global policy. Take another name.")
+        raise FovaError(f"{whose} is called 'server', which is the name of the global policy. Choose another name.")
     if len(name) > LONGEST_NAME or any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
         raise FovaError(
             f"{whose} is called {shown(name)}, but a name has at most {LONGEST_NAME} characters and no control "

@@ -56,14 +56,14 @@ class Privacy:
             )
         if self.clients < FEWEST_CLIENTS:
             raise FovaError(
-                f"Privacy hides one client among others, and there are {self.clients}. Take at least "
-                f"{FEWEST_CLIENTS}; hundreds, for noise that leaves something to learn."
+                f"Privacy hides one client among others, and there are {self.clients}. At least {FEWEST_CLIENTS} "
+                f"are needed, and hundreds for noise that leaves something to learn."
             )
         accountant.epsilon(self._multiplier, self._sampling, 1, self.delta)  # checks noise, sampling and delta
         if self.delta >= 1 / self.clients:
             raise FovaError(
-                f"delta is {self.delta:g}, but must be below 1/{self.clients}: publishing one of the "
-                f"{self.clients} clients' data outright would keep such a promise. 1e-5 is usual."
+                f"delta is {self.delta:g}, but must be below 1/{self.clients}: publishing all data of one of the "
+                f"{self.clients} clients would keep such a promise. 1e-5 is usual."
             )
         if self.expected_clients < 1.0:
             raise FovaError(

@@ -168,8 +168,8 @@ def common_normaliser(
     factors = np.exp(_capped(log_rows, largest_share) - log_rows)
     counted = [scaled(client, float(factor)) for client, factor in zip(kept, factors)]
     remarks = [
-        f"{name}: its observations lie {times:,.0f} times as far out as those of the other clients. They do not "
-        "count for the normaliser."
+        f"{name}: its observations are {times:,.0f} times as large as those of the other clients. They are not "
+        "counted for the normaliser."
         for name, times in outside.items()
     ]
     return combine(counted), tuple(remarks)

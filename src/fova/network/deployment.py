@@ -153,7 +153,7 @@ def _ended(reader: journal.Reader, run: RunDirectory, stop: StopSignal, progress
             case Failed(words) if stop.wanted:
                 raise Interrupted(words)
             case Failed(words):
-                raise FovaError(f"{words}\nGo on with: fova server --resume {run.path}")
+                raise FovaError(f"{words}\nContinue with: fova server --resume {run.path}")
             case Finished():
                 return True
             case _:
@@ -254,7 +254,7 @@ def _insist_on_running(control: ControlHttpClient, run_id: int, run: RunDirector
     status = control.ListRuns(ListRunsRequest(run_id=run_id)).run_dict[run_id].status
     if status.status == "finished" and status.sub_status != "completed":
         raise FovaError(
-            f"The training ended before its time: {status.details or status.sub_status}\nGo on with: "
+            f"The training ended before its time: {status.details or status.sub_status}\nContinue with: "
             f"fova server --resume {run.path}"
         )
 

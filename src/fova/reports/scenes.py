@@ -94,7 +94,7 @@ def _of_patients(group: Group, run: Record, task_name: str) -> Scene:
     )["server"]
     caption = (
         f"Shares of the sensor readings: the clients' data on their own patients, and the server's policy in "
-        f"{DAYS_PLAYED} days of {task_name} patients. Simulated patients, no medical advice."
+        f"{DAYS_PLAYED} days of {task_name} patients. Simulated patients; not medical advice."
     )
     try:
         clients = _federation(run).clients

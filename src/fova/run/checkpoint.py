@@ -170,7 +170,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         if about.get("format") != FORMAT:
             raise ValueError(
                 f"it has format {about.get('format', 1)}, this version of fova reads format {FORMAT}. The policy "
-                "beside it can still be loaded and played; training has to start anew"
+                "beside it can still be loaded and played; training has to start again"
             )
         return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
@@ -208,6 +208,6 @@ def _unusable(path: Path, found: list[Path], reason: str) -> FovaError:
     remedy = (
         f"Move it away and resume again to continue from {found[-2].stem}."
         if len(found) > 1
-        else "There is no older one: start the run anew under another name."
+        else "There is no older one: start a new run under another name."
     )
     return FovaError(f"The checkpoint {path} cannot be used: {reason}.\n{remedy}")

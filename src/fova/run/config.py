@@ -68,8 +68,8 @@ class RunConfig:
     """Seed of the data, the networks and the training. Same seed, same result, bit for bit on the same
     machine; another number of processors may round differently."""
     mode: Literal["federated", "local", "centralised"] = "federated"
-    """federated; or a reference line: local (every client trains alone) or centralised (all data pooled in one
-    place, with as many gradient steps as all clients together take)."""
+    """federated; or a reference: local (every client trains alone) or centralised (all data pooled in one place,
+    with as many gradient steps as all clients together take)."""
     aggregation: str = "algorithm"
     """How the server combines clients: algorithm (as the algorithm says), uniform, size (rows), value (what the
     critics expect), returns (what the data earned), median, trimmed-mean or krum."""
@@ -77,8 +77,8 @@ class RunConfig:
     """Largest share of the mean that one client may have, whatever it claims. By default 0.5 from five clients on,
     and no limit with fewer. 1 believes every claim; see docs/privacy.md#bad-clients."""
     average_rounds: Annotated[int | Literal["auto"], Within(1, MOST_ROUNDS)] = "auto"
-    """Play, judge and save the running mean of the server's policies over about so many rounds, which is steadier
-    than the last policy. auto is a tenth of the rounds, at most 5. 1 takes the last policy."""
+    """Play, judge and save a running mean of the server's policies over about this many rounds. It varies less than
+    the last policy. auto is a tenth of the rounds, at most 5. 1 is the last policy."""
     participation: Annotated[float, Within(0, 1, above=True)] = 1.0
     """Share of the clients that take part in each round, drawn anew every round."""
     cohort: Annotated[int, Within(1, 1_000_000)] = 64
@@ -93,37 +93,38 @@ class RunConfig:
     action_low: Annotated[tuple[float, ...], Within()] = ()
     """Lowest action, one number or one per column; by default the task's, or what the data declares, or -1."""
     action_high: Annotated[tuple[float, ...], Within()] = ()
-    """Highest action, likewise."""
+    """Highest action, in the same form."""
     actions: ActionKind = "auto"
     """Kind of the actions: discrete (codes 0, 1, 2, ...), continuous (quantities), or auto. With auto, integers are
-    codes and decimal numbers are quantities; what is not clear is refused."""
+    codes and decimal numbers are quantities; unclear cases are refused."""
     action_names: tuple[str, ...] = ()
     """Names of the discrete actions, in the order of their codes; by default as the files declare, or the codes."""
     data_sequence: tuple[str, ...] = ()
-    """Data that all clients go through in turn, each for an equal share of the rounds, in place of what they name:
-    random expert medium. Observation statistics are those of the whole sequence."""
+    """Data that replaces that of all clients in turn, each for an equal share of the rounds: random expert medium.
+    Observation statistics are those of the whole sequence."""
     hold_out: Annotated[float, Within(0, 0.5)] = 0.0
     """Share of every client's episodes that is kept aside and never trained on, for `fova judge`; 0.1 is usual."""
     select: Literal["last", "judge"] = "last"
     """Which round's policy is the result: the last, or the one that the judge estimates best on held-out episodes.
     The judge is asked every evaluate_every rounds; needs --hold-out."""
     evaluate_every: Annotated[int, Within(0, MOST_ROUNDS)] = 10
-    """Play the server's policy every so many rounds; 0 never. Needs a task."""
+    """Rounds between evaluations of the server's policy; 0 means never. Needs a task."""
     episodes: Annotated[int, Within(1, MOST_EPISODES)] = 5
     """Episodes of each of these evaluations."""
     evaluate_clients: bool = False
-    """Play every client's own policy at these evaluations, too."""
+    """Also play every client's own policy at these evaluations."""
     evaluate_in_background: bool = False
-    """Train on while these evaluations are played, with the same result. Pays where processors would be idle."""
+    """Continue training during these evaluations. The result is the same. This saves time if processors would be
+    idle."""
     final_episodes: Annotated[int, Within(1, MOST_EPISODES)] = 20
     """Episodes of the evaluation after the last round."""
     final_clients: bool = True
-    """Play every client's own policy after the last round, too."""
+    """Also play every client's own policy after the last round."""
     checkpoint_seconds: Annotated[float, Within(0, 1e9)] = 30.0
-    """Save a checkpoint when so many seconds have passed since the last one; 0 saves after every round."""
+    """Seconds between checkpoints; 0 saves one after every round."""
     track: tuple[Literal["wandb", "mlflow"], ...] = ()
-    """Also send settings and metrics to Weights & Biases or MLflow, as their own environment variables say. Needs
-    the extra track; see docs/report.md."""
+    """Also send settings and metrics to Weights & Biases or MLflow, which read their own environment variables.
+    Needs the extra track; see docs/report.md."""
     compress: Compression = "none"
     """Send updates in fewer bits: float16 (half the bytes) or int8 (a quarter)."""
     privacy: Literal["off", "server", "client"] = "off"

@@ -71,7 +71,7 @@ def judge_policies(
     figures = {}
     for name, data in federation.clients.items():
         if name not in policies:
-            raise FovaError(f"{run.path} holds no policy of client {name!r}. Go on with: fova train --resume")
+            raise FovaError(f"{run.path} holds no policy of client {name!r}. Continue with: fova train --resume")
         tell(f"judging the policy of {name}")
         found = judge(policies[name], alone(federation, name, data), discount, settings)
         figures[name] = found.clients[name]

@@ -228,7 +228,7 @@ class Loop:
                 f"Play the policy with: fova evaluate {self.run.path}\nor finish the run with: {self._resume}"
             )
         if saved:
-            return f"Stopped; everything up to round {saved} of {total} is saved.\nGo on with: {self._resume}"
+            return f"Stopped; everything up to round {saved} of {total} is saved.\nContinue with: {self._resume}"
         return f"Stopped before a round was saved.\nStart over with: {self._resume}"
 
     def _saved_round(self) -> int:
@@ -257,7 +257,7 @@ class Loop:
         if report.rejected:
             about |= {"rejected": list(report.rejected), "rejected_because": dict(report.rejected)}
             for name, reason in report.rejected.items():
-                self.progress.note(f"{name} did not count: {reason}")
+                self.progress.note(f"{name} was not counted: {reason}")
         if report.missing:
             about["missing"] = list(report.missing)
             self.progress.note(f"no answer in time from {', '.join(report.missing)}")

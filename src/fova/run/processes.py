@@ -62,7 +62,7 @@ def start(
 def resume(
     directory: Path, progress: Progress, cluster: Cluster, resume_with: str, begun: Callable[[Path], None]
 ) -> Result | None:
-    """Go on with a run from its last checkpoint, together with the other processes."""
+    """Continue a run from its last checkpoint, together with the other processes."""
     run = RunDirectory.open(directory)
     config = load_config(run.path / "config.toml")
     insist_on_dealing_out(config)
@@ -156,7 +156,7 @@ def insist_on_sight_of(path: Path, cluster: Cluster) -> None:
         if time.monotonic() > until:
             raise FovaError(
                 f"Process {cluster.index} does not see {path}, which process 0 has made. All processes need the "
-                "run's directory: start them where a file system is that all machines share."
+                "run's directory: start them on a file system that all machines share."
             )
         time.sleep(0.2)
 

@@ -39,7 +39,7 @@ class Selection:
         """The policy with the highest estimate; of equal ones, that of the earliest round."""
         kept = self._kept()
         if not kept:
-            raise FovaError(f"{self.folder} holds no judged policy. Was it moved? Start the run anew.")
+            raise FovaError(f"{self.folder} holds no judged policy. Was it moved? Start a new run.")
         return load_policy(kept[0])
 
     def _kept(self) -> list[Path]:

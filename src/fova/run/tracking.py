@@ -67,7 +67,7 @@ class Trackers:
                 work(tracker)
             except Exception as error:  # noqa: BLE001 (whatever a service raises must not end a training)
                 del self._open[name]
-                self._note(f"{name} takes no more metrics ({error}). They are all in metrics.jsonl.")
+                self._note(f"{name} accepts no more metrics ({error}). All metrics are in metrics.jsonl.")
 
 
 def insist_on_packages(names: Iterable[str]) -> None:

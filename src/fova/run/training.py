@@ -114,14 +114,14 @@ def resume(
     federation: Federation | None = None,
     on_round: OnRound | None = None,
 ) -> Result:
-    """Go on with a run that was interrupted or stopped early, from its last checkpoint.
+    """Continue a run that was interrupted or stopped early, from its last checkpoint.
 
     A run on a `Federation` of your own arrays needs it again: raw data is never stored in a run directory.
     `progress` and `on_round` are those of `train`.
     """
     progress = by_default(progress)
     try:
-        with explained(lambda: f"Stopped; the run is as it was.\nGo on with: fova train --resume {directory}"):
+        with explained(lambda: f"Stopped; the run did not change.\nContinue with: fova train --resume {directory}"):
             loop = _reopened(directory, federation, progress)
         loop.on_round = on_round
         return _go(loop)
@@ -213,7 +213,7 @@ def policies_of(directory: str | Path, federation: Federation | None = None) -> 
     loop = _reopened(directory, federation, Quiet())
     state = loop.last_state()
     if state is None:
-        raise FovaError(f"{directory} has no checkpoint yet. Go on with: fova train --resume {directory}")
+        raise FovaError(f"{directory} has no checkpoint yet. Continue with: fova train --resume {directory}")
     server = {"server": loop.server_policy(state)} if loop.together else {}
     return server | loop.client_policies(state)
 
@@ -313,7 +313,7 @@ def insist_on_same_data(run: RunDirectory, held: Mapping[str, Mapping[str, Any]]
             )
         return  # stopped before it was written, so nothing was trained
     before = read_clients(run)
-    anew = f"start a new run on what is there now: fova train --config {run.path / 'config.toml'} --name NEW"
+    anew = f"start a new run on the present data: fova train --config {run.path / 'config.toml'} --name NEW"
     if list(before) != list(held):
         raise FovaError(
             f"{run.path} was trained on the clients {_listed(before)}, but now they are {_listed(held)}. Bring "

@@ -41,7 +41,7 @@ class BehaviourConfig:
     seed: int = 0
     """Seed of networks, environments and sampled actions."""
     steps: int = 1_000_000
-    """Environment steps in all. A finished run goes on when this is raised."""
+    """Environment steps in all. Raise it to continue a finished run."""
     segment: int = 10_000
     """Environment steps between two checkpoints; each segment starts fresh episodes and ends with an evaluation."""
     environments: int = 4

@@ -106,7 +106,7 @@ def _policy_of(tensors: dict[str, Floats]) -> Policy:
         )
     inputs, outputs = tensors["weight.0"].shape[0], tensors[f"bias.{len(layers) - 1}"].size
     if not outputs or outputs % 2:
-        raise FovaError(f"{outputs} outputs are no pairs of mean and spread")
+        raise FovaError(f"{outputs} outputs are not pairs of mean and spread")
     weights = {
         f"{layer}.{part}": tensors[f"{part}.{i}"] for i, layer in enumerate(layers) for part in ("weight", "bias")
     }

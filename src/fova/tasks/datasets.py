@@ -189,7 +189,7 @@ def _put(written: Path, final: Path, aside: Path) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
                 raise
-    raise FovaError(f"{final} is being written by others all the time. Try again when they are done.")
+    raise FovaError(f"Other processes keep writing {final}. Try again when they are done.")
 
 
 def _read(folder: Path) -> Kept | None:
@@ -197,7 +197,7 @@ def _read(folder: Path) -> Kept | None:
     file = folder / "data" / "metadata.json"
     if not os.path.isfile(file):  # also without permission to look
         return None
-    with decoding(file, "", f"Delete {folder}; it is made anew when it is needed."):
+    with decoding(file, "", f"Delete {folder}; it is made again when it is needed."):
         metadata = json.loads(file.read_text(encoding="utf-8"))
         return Kept(folder=folder, **json.loads(metadata["fova"])) if "fova" in metadata else None
 

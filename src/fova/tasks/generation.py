@@ -41,7 +41,7 @@ def episodes(
     simulated.
     """
     if seed < 0:
-        raise FovaError(f"The seed is {seed}, but a whole number from 0 up is needed.")
+        raise FovaError(f"The seed is {seed}, but must be a whole number of at least 0.")
     parts = [_Part(f"{stream}/{name}", policy) for name, policy in levels.items()]
     # With several levels, the next level depends on the lengths of earlier episodes, so these are simulated, too.
     skipped = first_episode if len(parts) > 1 else 0

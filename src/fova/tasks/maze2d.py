@@ -141,7 +141,8 @@ MAZE_TASKS = {
 SOURCE = (
     "Layouts, physics, time limits, data recipe and reference scores: D4RL maze2d-*-v1 (Farama-Foundation/D4RL). "
     "Its expert score is the return of a controller that plans in the first episode only and then drives straight "
-    "at the goal, walls or not; a planner that plans anew each episode scores 130 to 210, so 100 is not a ceiling. "
+    "at the goal, through walls; a planner that replans in each episode scores 130 to 210, so 100 is not a "
+    "maximum. "
     "Its random score is a mean of 100 episodes with a standard error of several points of return."
 )
 

@@ -115,7 +115,7 @@ def episodes(task: MazeTask, quality: str, first_episode: int, seed: int) -> Ite
     if quality not in QUALITIES:
         raise unknown(f"quality of {task.name} data", quality, QUALITIES)
     if seed < 0:
-        raise FovaError(f"The seed is {seed}, but a whole number from 0 up is needed.")
+        raise FovaError(f"The seed is {seed}, but must be a whole number of at least 0.")
     return _episodes(task, quality, first_episode, seed)
 
 

@@ -56,7 +56,7 @@ class SoftActorCritic(ActorCritic):
     actor: ActorKind = "squashed"
     """Distribution of the actions."""
     initialisation: Initialisation = "orthogonal"
-    """First weights of the networks."""
+    """Initial weights of the networks."""
     critic_hidden: tuple[int, ...] = (256, 256, 256)
     """Widths of the critics' hidden layers; `hidden` is for the actor."""
     critic_updates: int = 1

@@ -112,7 +112,7 @@ def test_an_outcome_in_every_row_is_recognised_and_can_be_declared():
 
 def test_an_end_in_the_middle_of_an_episode_is_refused():
     with pytest.raises(
-        FovaError, match=r"died: row 1 of episode 'ann' is marked as the end, but the episode goes on"
+        FovaError, match=r"died: row 1 of episode 'ann' is marked as the end, but the episode continues"
     ):
         loaded(ROWS | {"died": [0, 1, 0, 0, 0]})
 
@@ -124,7 +124,7 @@ def test_without_a_terminal_the_choices_are_explained():
 
 
 def test_one_long_record_needs_marks_where_it_is_cut():
-    with pytest.raises(FovaError, match="not one ending is marked in 5 rows"):
+    with pytest.raises(FovaError, match="no ending is marked in 5 rows"):
         loaded(ROWS, episode="none", terminal="none")
     cut = ROWS | {"cut": [0, 0, 1, 0, 1]}
     assert loaded(cut, episode="none", terminal="none", timeout="cut")[

@@ -39,9 +39,9 @@ class InspectOptions:
     download: bool = False
     """Fetch a Minari dataset that is not on this machine."""
     size: int = 10_000
-    """Of TASK/QUALITY: how many transitions to make first, unless there are as many. All that exist are read."""
+    """For TASK/QUALITY: make more transitions first if there are fewer than this. All existing ones are read."""
     seed: int = 0
-    """Of TASK/QUALITY: the seed."""
+    """For TASK/QUALITY: the seed."""
 
 
 def command(arguments: list[str]) -> None:

@@ -21,15 +21,15 @@ class ImportOptions:
     action_low: tuple[float, ...] = ()
     """Lowest action, one number or one per column; by default what the file declares, or -1."""
     action_high: tuple[float, ...] = ()
-    """Highest action, likewise."""
+    """Highest action, in the same form."""
     actions: Literal["auto", "discrete", "continuous"] = "auto"
     """Kind of the actions: discrete (codes 0, 1, 2, ...), continuous (quantities), or as the data shows."""
     download: bool = False
     """Fetch a Minari dataset that is not on this machine."""
     size: int = 10_000
-    """Of TASK/QUALITY: how many transitions to make first, unless there are as many. All that exist are read."""
+    """For TASK/QUALITY: make more transitions first if there are fewer than this. All existing ones are read."""
     seed: int = 0
-    """Of TASK/QUALITY: the seed."""
+    """For TASK/QUALITY: the seed."""
 
 
 def command(arguments: list[str]) -> None:

@@ -22,7 +22,7 @@ class ValidateOptions:
     action_low: tuple[float, ...] = ()
     """Lowest action, one number or one per column; by default what the file declares, or -1."""
     action_high: tuple[float, ...] = ()
-    """Highest action, likewise."""
+    """Highest action, in the same form."""
     actions: Literal["auto", "discrete", "continuous"] = "auto"
     """Kind of the actions: discrete (codes 0, 1, 2, ...), continuous (quantities), or as the data shows."""
 

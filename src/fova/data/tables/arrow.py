@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
-REMEDY_PARQUET = "It is damaged or no Parquet file: fetch or write it again."
+REMEDY_PARQUET = "It is damaged or not a Parquet file. Fetch or write it again."
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes per value in memory; 8 for all other types
 
 

@@ -55,9 +55,7 @@ def encoded(table: Logged, agreed: Agreement) -> Source:
     notes = [*table.notes, *notes_on_missing_observations(table.terminals, table.ends)]
     data = lay_out(observations, actions, table.rewards, table.terminals, table.ends, None)
     if not len(data):
-        raise fault(
-            table.name, "", "every episode is a single row that was cut off, so not one whole step is left."
-        )
+        raise fault(table.name, "", "every episode is a single row that was cut off, so no complete step is left.")
     return Source(
         table.name,
         table.format,

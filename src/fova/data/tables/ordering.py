@@ -153,7 +153,7 @@ def _inner_ending(
 ) -> Exception:
     row = place if order is None else int(order[place])
     episode = "" if names is None else f" of episode {label(names[codes[place]])!r}"
-    given = f"row {row}{episode} is marked as the end, but the episode goes on ({counted(count, 'such row')})"
+    given = f"row {row}{episode} is marked as the end, but the episode continues ({counted(count, 'such row')})"
     ended = marked & last
     whole = np.isin(codes, codes[ended]) if ended.any() else np.zeros(len(last), bool)
     if (marked == whole).all():
@@ -171,7 +171,7 @@ def _inner_ending(
 def _notes_on_timeouts(roles: Resolved, marked: Flags, last: Flags) -> list[str]:
     inner = int((marked & ~last).sum()) if roles.episode else 0
     if inner:
-        return [f"{roles.timeout} cuts episodes in {counted(inner, 'row')} after which {roles.episode} goes on."]
+        return [f"{roles.timeout} cuts episodes in {counted(inner, 'row')} after which {roles.episode} continues."]
     return []
 
 
@@ -180,6 +180,6 @@ def _insist_on_ends(table: Columnar, ends: Flags) -> None:
         raise fault(
             table.name,
             "",
-            f"not one ending is marked in {len(ends):,} rows, so all of them would be one episode. Name the column "
+            f"no ending is marked in {len(ends):,} rows, so all of them would be one episode. Name the column "
             "that tells episodes apart (episode=...), or one that marks where they were cut off (timeout=...).",
         )

@@ -277,7 +277,7 @@ def flags(table: Columnar, name: str) -> NDArray[np.bool_]:
     wrong = np.flatnonzero((values != 0) & (values != 1))
     if len(wrong):
         given = f"row {wrong[0]} holds {values[wrong[0]]:g} ({counted(len(wrong), 'such row')})"
-        raise fault(table.name, name, f"{given}; only 0 and 1 have a meaning here.")
+        raise fault(table.name, name, f"{given}; only 0 and 1 are allowed here.")
     return values.astype(bool)
 
 
@@ -357,7 +357,7 @@ def _stamps(table: Columnar, column: Any, name: str) -> "pyarrow.ChunkedArray":
     raise fault(
         table.name,
         name,
-        f"holds text ({texts[0][:40]!r}) that is no time. Write numbers, or time stamps as in "
+        f"holds text ({texts[0][:40]!r}) that is not a time. Write numbers, or time stamps as in "
         "2026-03-01T14:30:00+01:00.",
     )
 

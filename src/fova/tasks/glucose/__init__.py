@@ -1,6 +1,6 @@
 """Insulin dosing for simulated patients with type 1 diabetes: four tasks, one per age group and one for all.
 
-This is a simulation for research on learning algorithms. It is no medical advice. This module is cheap to import:
+This is a simulation for research on learning algorithms. It is not medical advice. This module is cheap to import:
 the simulator (`days.py`, `model.py`) and the clinicians (`clinicians.py`) are loaded when they are needed.
 """
 
@@ -21,7 +21,7 @@ GROUPS = ("adult", "adolescent", "child")
 RECIPE = 1  # increase it when the data changes, so that stored data is generated again
 SOURCE = (
     "Model: UVA/Padova 2008, 13 states, one-minute Runge-Kutta steps. Patients: the thirty of simglucose 0.2.11 "
-    "(MIT licence). Meals, sensor, reward and clinicians: fova's own; see docs/tasks.md. No medical advice."
+    "(MIT licence). Meals, sensor, reward and clinicians: fova's own; see docs/tasks.md. Not medical advice."
 )
 
 

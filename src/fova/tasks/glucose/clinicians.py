@@ -83,7 +83,7 @@ def episodes(stream: str, skill: str, group: str | None, first_episode: int, see
     if skill not in CLINICIANS:
         raise unknown("clinician", skill, CLINICIANS)
     if seed < 0:
-        raise FovaError(f"The seed is {seed}, but a whole number from 0 up is needed.")
+        raise FovaError(f"The seed is {seed}, but must be a whole number of at least 0.")
     simulators = GlucoseSimulators(group, TOGETHER)
     block, skipped = divmod(first_episode, TOGETHER)
     days = (

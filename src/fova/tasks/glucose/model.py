@@ -5,7 +5,7 @@ per minute. The equations are those published for the 2008 simulator (Kovatchev 
 3, 2009; Dalla Man et al., IEEE Trans. Biomed. Eng. 54, 2007). Arrays have one column per patient. Only NumPy and
 elementwise operations: a patient's numbers do not depend on who else is simulated.
 
-This is a simulation for research on learning algorithms. It is no medical advice.
+This is a simulation for research on learning algorithms. It is not medical advice.
 """
 
 import csv

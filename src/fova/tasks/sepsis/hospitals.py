@@ -40,7 +40,7 @@ def hospital(name: str) -> Floats:
 def episodes(name: str, first_episode: int, seed: int) -> Iterator[Episode]:
     """Endless admissions to a hospital, each with random numbers of its own."""
     if seed < 0:
-        raise FovaError(f"The seed is {seed}, but a whole number from 0 up is needed.")
+        raise FovaError(f"The seed is {seed}, but must be a whole number of at least 0.")
     sampler = Sampler.of(hospital(name))
     simulators = SepsisSimulators(TOGETHER)
     stream = zlib.crc32(f"sepsis/{name}".encode())
