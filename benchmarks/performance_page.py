@@ -26,15 +26,13 @@ def fill(results: dict[str, Any]) -> None:
 
 def filled(page: str, results: dict[str, Any]) -> str:
     """The page with what stands between `<!-- NAME -->` and `<!-- end -->` made anew for every section."""
-    for name in (*TABLES, AIMS):
-        block = "\n".join(_block(name, results))
-        page = re.sub(
-            rf"(<!-- {name} -->\n).*?(<!-- end -->)",
-            lambda match, block=block: f"{match[1]}{block}\n{match[2]}",  # type: ignore[misc]
-            page,
-            flags=re.S,
-        )
-    return page
+    places = "|".join((*TABLES, AIMS))
+    return re.sub(
+        rf"(<!-- ({places}) -->\n).*?(<!-- end -->)",
+        lambda match: match[1] + "".join(f"{line}\n" for line in _block(match[2], results)) + match[3],
+        page,
+        flags=re.S,
+    )
 
 
 def _block(name: str, results: dict[str, Any]) -> list[str]:
