@@ -20,6 +20,7 @@ import large_rounds
 import network_rounds
 import performance_page
 import playing_and_loading
+import processes
 import server_work
 import startup
 import step_speed
@@ -49,6 +50,7 @@ def main() -> None:
         "algorithms": lambda: {s.name: step_speed.each_algorithm(s, turns) for s in (small, paper)},
         "shares": lambda: {s.name: step_speed.shares_of_rate(s, turns) for s in (small, paper)},
         "growth": growth.growth,
+        "processes": processes.in_processes,
         "server_work": lambda: server_work.server_work(turns),
         "network_rounds": network_rounds.network_rounds,
         "large_rounds": large_rounds.large_rounds,
@@ -62,9 +64,12 @@ def main() -> None:
     for name in options.only or sections:
         print(f"{name} ...", flush=True)
         began = time.perf_counter()
-        results[name] = {"machine": machine(), "figures": sections[name]()}
+        measured_on = machine()  # before the section: its load is not ours
+        figures = sections[name]()
+        seconds = round(time.perf_counter() - began)
+        results[name] = {"machine": measured_on, "seconds": seconds, "figures": figures}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")  # at once: an interrupted run keeps what it has
-        print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+        print(f"{name}: {seconds} s", flush=True)
     performance_page.fill(results)
     print(f"Figures: {RESULTS}\nPages: {', '.join(performance_page.PAGES)}")
 

@@ -5,28 +5,79 @@ python benchmarks/performance_page.py      again from the figures that are there
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("docs/performance.md", "docs/large-federations.md")
 MANY = 1_000_000
+AIMS = "aims"
+LARGE = "3x256, batch 256"
+QUIET = 2.0  # the load below which a machine of two cores counts as quiet
 
 
 def fill(results: dict[str, Any]) -> None:
-    """Replace what stands between `<!-- NAME -->` and `<!-- end -->` for every section that was measured."""
+    """Put the figures into all pages."""
     for path in PAGES:
-        page = (ROOT / path).read_text()
-        for name, table in TABLES.items():
-            if name in results:
-                block = "\n".join([*table(results[name]["figures"]), "", _measured_on(results[name]["machine"])])
-                page = re.sub(
-                    rf"(<!-- {name} -->\n).*?(<!-- end -->)",
-                    lambda match, block=block: f"{match[1]}{block}\n{match[2]}",  # type: ignore[misc]
-                    page,
-                    flags=re.S,
-                )
-        (ROOT / path).write_text(page)
+        page = ROOT / path
+        page.write_text(filled(page.read_text(), results))
+
+
+def filled(page: str, results: dict[str, Any]) -> str:
+    """The page with what stands between `<!-- NAME -->` and `<!-- end -->` made anew for every section."""
+    places = "|".join((*TABLES, AIMS))
+    return re.sub(
+        rf"(<!-- ({places}) -->\n).*?(<!-- end -->)",
+        lambda match: match[1] + "".join(f"{line}\n" for line in _block(match[2], results)) + match[3],
+        page,
+        flags=re.S,
+    )
+
+
+def _block(name: str, results: dict[str, Any]) -> list[str]:
+    if name == AIMS:
+        return _aims(results)
+    if name not in results:
+        return ["*Not measured yet.*"]
+    return [*TABLES[name](results[name]["figures"]), "", _measured_on(results[name]["machine"])]
+
+
+# --- What was aimed at ---
+
+
+class Aim(NamedTuple):
+    """A figure that is to stay below or to reach a limit."""
+
+    what: str
+    section: str
+    figure: Callable[[Any], float]  # of the section's figures
+    limit: float
+    at_least: bool = False
+
+    def row(self, results: dict[str, Any]) -> str:
+        words = f"{'at least' if self.at_least else 'at most'} {self.limit:g}"
+        try:
+            value = self.figure(results[self.section]["figures"])
+        except KeyError:
+            return f"| {self.what} | {words} | - | not measured |"
+        reached = value >= self.limit if self.at_least else value <= self.limit
+        load = results[self.section]["machine"]["load_before"][0]
+        busy = f" (load {load:.0f} before)" if load > QUIET else ""
+        verdict = "reached" if reached else "**missed**"
+        return f"| {self.what} | {words} | {_number(value, 3)} | {verdict}{busy} |"
+
+
+def _share(algorithm: str) -> Aim:
+    def figure(settings: Any) -> float:
+        return 100 * float(settings[LARGE][algorithm]["share_of_rate"]["median"])
+
+    return Aim(f"{algorithm}: share of its products' rate at 3x256, %", "shares", figure, 60, at_least=True)
+
+
+def _aims(results: dict[str, Any]) -> list[str]:
+    lines = ["| | aim | median | |", "|---|---|---|---|"]
+    return lines + [aim.row(results) for aim in AIMED_AT]
 
 
 def _measured_on(machine: dict[str, Any]) -> str:
@@ -146,6 +197,35 @@ def _start_up(figures: dict[str, Any]) -> list[str]:
     return lines + [f"| {name} | {_range(values)} |" for name, values in figures.items()]
 
 
+def _processes(figures: dict[str, Any]) -> list[str]:
+    lines = [
+        "| processes | clients of each | seconds of a round | exchange of a round, s | peak MB of each |",
+        "|---|---|---|---|---|",
+    ]
+    for count in sorted({report["processes"] for report in figures["reports"]}):
+        reports = [report for report in figures["reports"] if report["processes"] == count]
+        cells = [
+            ", ".join(f"{report['clients_here']:,}" for report in reports),
+            _number(max(report["seconds_per_round"]["median"] for report in reports), 3),
+            ", ".join(_exchange(report) for report in reports),
+            ", ".join(f"{report['peak_megabytes']:,}" for report in reports),
+        ]
+        lines.append(f"| {count} | {' | '.join(cells)} |")
+    return [
+        *lines,
+        "",
+        f"{figures['clients']:,} clients of {figures['rows_each']:,} rows, 2×{figures['width']} networks, "
+        f"{figures['steps_a_round']} steps a round, cohorts of {figures['cohort']}. A mean has "
+        f"{figures['reports'][0]['megabytes_of_a_mean']} MB. Largest difference of a parameter of the server: "
+        f"{figures['largest_difference_of_a_parameter']:.1e}.",
+    ]
+
+
+def _exchange(report: dict[str, Any]) -> str:
+    spent = report["exchange_seconds_per_round"]
+    return "none" if spent is None else _number(spent["median"], 2)
+
+
 def _server_work(settings: dict[str, Any]) -> list[str]:
     lines = [
         "| networks | clients in a round | received by the server in a round | time to merge "
@@ -211,6 +291,7 @@ TABLES = {
     "algorithms": _algorithms,
     "shares": _shares,
     "growth": _growth,
+    "processes": _processes,
     "server_work": _server_work,
     "network_rounds": _network_rounds,
     "large_rounds": _large_rounds,
@@ -218,6 +299,13 @@ TABLES = {
     "loading": _loading,
     "deployed": _deployed,
 }
+
+AIMED_AT = [
+    Aim("the same run again, s", "start_up", lambda f: float(f["same setting again"]["median"]), 3.5),
+    Aim("a first run, which compiles, s", "start_up", lambda f: float(f["first run, compiling"]["median"]), 12),
+    Aim("a round over a network, s", "network_rounds", lambda f: float(f["seconds_of_a_round"]["median"]), 2),
+    *(_share(name) for name in ("fova", "cql-fl", "drpo", "fed-bc", "fed-iql", "fed-td3bc", "fedora")),
+]
 
 if __name__ == "__main__":
     fill(json.loads((ROOT / "results" / "bench.json").read_text()))

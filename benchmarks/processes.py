@@ -1,10 +1,10 @@
-"""One federation in one process and in several: time per client-step, memory per process, overhead per round.
+"""One federation in one process and in several: time of a round, memory per process, the exchange of a round.
 
 python benchmarks/processes.py                                       10,000 clients of 1,000 rows, 2x128 networks
 python benchmarks/processes.py --clients 200 --rows 100 --steps 2    a smaller one
 
 All processes run on this machine and share its processors, so two are not faster than one: what is measured is what
-parting costs. The clients share one made-up dataset, so the memory that grows is fova's own.
+parting costs. The clients share one made-up dataset, so the memory that grows is fova's own. Called by `bench.py`.
 """
 
 import argparse
@@ -18,7 +18,8 @@ from typing import Any
 
 from turns import now, spread
 
-ROUNDS = 3  # timed, after one that compiles
+ROUNDS = 1  # timed, after one that compiles
+SIZES = {"clients": 10_000, "rows": 1000, "width": 128, "steps": 2, "cohort": 64}
 
 
 def measure(arguments: argparse.Namespace, index: int, count: int, port: int) -> dict[str, Any]:
@@ -81,6 +82,12 @@ def measure(arguments: argparse.Namespace, index: int, count: int, port: int) ->
     }
 
 
+def in_processes(**sizes: int) -> dict[str, Any]:
+    """One process and two, at full size unless other sizes are given."""
+    with tempfile.TemporaryDirectory() as folder:
+        return compare(argparse.Namespace(**SIZES | sizes, processes=[1, 2], folder=Path(folder)))
+
+
 def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     """All numbers of processes, and how far their servers are apart at the end."""
     import numpy as np
@@ -122,7 +129,7 @@ def _in_processes(arguments: argparse.Namespace, count: int) -> list[dict[str, A
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in (("clients", 10_000), ("rows", 1000), ("width", 128), ("steps", 10), ("cohort", 64)):
+    for name, value in SIZES.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)

@@ -26,7 +26,6 @@ from fova.spaces import Space
 SPACE = Space.unit(17, 6)  # HalfCheetah's
 CLIENTS, ROWS = 4, 5000
 RIVAL_CLIENTS = (1, 4, 64)  # in the comparison with PyTorch
-REPEATS = 20  # of the bare products in a turn, to last about as long as the steps they are compared with
 
 
 @dataclass(frozen=True)
@@ -108,8 +107,11 @@ def compiled_gigaflops(algorithm: Any) -> float:
 # --- The machine's own products ---
 
 
-def product_timers(products: list[Product], clients: int) -> dict[str, Timer]:
-    """For each library, seconds per client-step that the products alone take, stacked as the step stacks them."""
+def product_timers(products: list[Product], clients: int, repeats: int) -> dict[str, Timer]:
+    """For each library, seconds per client-step that the products alone take, stacked as the step stacks them.
+
+    A turn takes them `repeats` times: as often as the steps that they are compared with.
+    """
     merged: dict[tuple[int, int, int, int], int] = {}
     for count, rows, inner, columns in products:
         merged[count, rows, inner, columns] = merged.get((count, rows, inner, columns), 0) + 1
@@ -135,8 +137,8 @@ def product_timers(products: list[Product], clients: int) -> dict[str, Timer]:
                 np.matmul(left, right)
 
     def per_client(work: Any) -> Timer:
-        timer = seconds_of(lambda: [work() for _ in range(REPEATS)])
-        return lambda: timer() / (clients * REPEATS)
+        timer = seconds_of(lambda: [work() for _ in range(repeats)])
+        return lambda: timer() / (clients * repeats)
 
     return {"XLA": per_client(xla), "NumPy": per_client(numpy)}
 
@@ -193,7 +195,7 @@ def fova_against_the_machine(setting: Setting, turns: int, interpreter: str | No
             {
                 "FOVA": round_timer(setting),
                 "no vote": round_timer(setting, vote=False),
-                **product_timers(needed, CLIENTS),
+                **product_timers(needed, CLIENTS, setting.steps),
                 **torch,
             },
             turns,
@@ -254,7 +256,8 @@ def shares_of_rate(setting: Setting, turns: int) -> dict[str, Any]:
         algorithm = algorithms.configure(name, preset, **setting.sizes)
         needed = of_algorithm(algorithm, SPACE)
         timers = {"step": round_timer(_short(setting), name, preset=preset), "FOVA": fova}
-        seconds = take_turns(timers | product_timers(needed, CLIENTS), turns)
+        repeats = _short(setting).steps // algorithm.stride
+        seconds = take_turns(timers | product_timers(needed, CLIENTS, repeats), turns)
         best = min(("XLA", "NumPy"), key=lambda library: sorted(seconds[library])[turns // 2])
         products = [s / algorithm.stride for s in seconds[best]]
         report[name if preset is None else f"{name} ({preset})"] = {

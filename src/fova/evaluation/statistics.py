@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 RESAMPLES = 10_000
 FEWEST_RUNS = 5  # for an interval of the mean over the runs of one task
@@ -104,6 +103,8 @@ def mean_over_runs(values: Sequence[float], confidence: float = 0.95) -> Interva
     value, count = float(runs.mean()), len(runs)
     if count < FEWEST_RUNS:
         return Interval(value, math.nan, math.nan, tuple(map(float, runs)))
+    from scipy.special import stdtrit  # takes a tenth of a second, which every run would pay
+
     half = float(stdtrit(count - 1, (1 + confidence) / 2) * runs.std(ddof=1) / math.sqrt(count))
     return Interval(value, value - half, value + half)
 
