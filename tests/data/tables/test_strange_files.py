@@ -201,3 +201,40 @@ def test_stamps_of_pandas_and_text_are_the_same_time(frame):
     stamps = pandas.Timestamp("2026-01-13", tz="UTC") + pandas.to_timedelta(frame.hour, unit="h")
     as_text = load(frame.assign(hour=stamps.dt.strftime("%Y-%m-%d %H:%M")))
     assert load(frame.assign(hour=stamps)).transitions.digest() == as_text.transitions.digest()
+
+
+MAPPING = {
+    "episode": "id",
+    "time": "hour",
+    "observations": ["hr"],
+    "action": "dose",
+    "reward": "score",
+    "terminal": "died",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"action": []}, "action names no column"),
+        ({"action": ""}, "action names no column"),
+        ({"categories": {"hr": 3}}, "categories of hr are 3"),
+        ({"categories": {"hr": True}}, "categories of hr are True"),
+        ({"categories": {"hr": {"a": 1}}}, "must be a list of values"),
+        ({"categories": {"hr": [[1]]}}, "must be a list of values"),
+        ({"na": {"a": 1}}, "na is"),
+        ({"na": [[-999]]}, "na is"),
+        ({"na": True}, "na is True"),
+        ({"reward": "hour"}, "time and reward are both"),
+        ({"timeout": "died"}, "terminal and timeout are both"),
+    ],
+)
+def test_mappings_that_mean_nothing(changed, words):
+    with pytest.raises(FovaError, match=words):
+        Columns.of(MAPPING | changed)
+
+
+def test_markers_can_be_numbers_and_categories_too():
+    columns = Columns.of(MAPPING | {"na": [-999, "?"], "categories": {"hr": [1, "two"]}, "timeout": "none"})
+    assert columns.na == ("-999", "?")
+    assert columns.categories == {"hr": ("1", "two")}

@@ -229,16 +229,28 @@ def _checked(content: Mapping[str, Any]) -> Columns:
         listed = "\n".join(f"  {role}=  {REQUIRED[role]}" for role in lacking)
         raise FovaError(f"The columns do not say everything that training must know. Add to --columns:\n{listed}")
     texts = {role: _text(content[role], role) for role in ("episode", "time", "reward", "terminal")}
+    texts["timeout"] = _text(content.get("timeout", NONE), "timeout")
+    _insist_on_one_role_each(texts)
     return Columns(
         **texts,
         observations=_names(content["observations"], "observations"),
-        action=_names(content["action"], "action"),
-        timeout=_text(content.get("timeout", NONE), "timeout"),
+        action=_some_names(content["action"], "action"),
         categories=_categories(content.get("categories", ())),
         numbers=_names(content.get("numbers", ()), "numbers"),
         missing=_missing(content.get("missing", {})),
         na=_na(content.get("na")),
     )
+
+
+def _insist_on_one_role_each(texts: Mapping[str, str]) -> None:
+    """No column is, for example, both the reward and the time."""
+    roles: dict[str, str] = {}
+    for role, name in texts.items():
+        if name in roles and name not in (NONE, LAST):
+            raise FovaError(
+                f"columns: {roles[name]} and {role} are both {shown(name)}. Name a column of its own for each."
+            )
+        roles[name] = role
 
 
 def _text(value: Any, role: str) -> str:
@@ -254,6 +266,13 @@ def _names(value: Any, role: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _some_names(value: Any, role: str) -> tuple[str, ...]:
+    names = _names(value, role)
+    if not names:
+        raise FovaError(f"columns: {role} names no column. Name at least one, as in {role}=dose.")
+    return names
+
+
 def _categories(value: Any) -> dict[str, tuple[str, ...] | None]:
     if not isinstance(value, Mapping):
         return dict.fromkeys(_names(value, "categories"))
@@ -262,10 +281,15 @@ def _categories(value: Any) -> dict[str, tuple[str, ...] | None]:
         if values in (AGREED, None):
             found[str(name)] = None
             continue
-        if isinstance(values, str) or not values:
+        if not isinstance(values, list | tuple) or not values or not all(_is_value(each) for each in values):
             raise FovaError(f"columns: the categories of {name} are {shown(values)}, but must be a list of values.")
         found[str(name)] = tuple(dict.fromkeys(str(each) for each in values))
     return found
+
+
+def _is_value(each: Any) -> bool:
+    """Whether this can be the value of a cell: a text or a number."""
+    return isinstance(each, str | int | float) and not isinstance(each, bool)
 
 
 def _missing(value: Any) -> dict[str, str]:
@@ -294,7 +318,10 @@ def _na(value: Any) -> tuple[str, ...] | None:
     if value == NONE:
         return ()
     values = value.split(",") if isinstance(value, str) else value
-    return tuple(str(each) for each in (values if isinstance(values, list | tuple) else [values]))
+    listed = values if isinstance(values, list | tuple) else [values]
+    if not all(_is_value(each) for each in listed):
+        raise FovaError(f"columns: na is {shown(value)}, but must be values of the table, as in -999.")
+    return tuple(str(each) for each in listed)
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
