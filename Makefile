@@ -51,7 +51,7 @@ bench: $(STAMP)  ## measure speed: results/bench.json and docs/performance.md (T
 	$(BIN)/python benchmarks/bench.py $(if $(TORCH),--torch $(TORCH))
 
 mutants: $(STAMP)  ## change the code in one place at a time and list the changes that no test notices (FILES=src/fova/spaces.py)
-	nice $(BIN)/python benchmarks/mutants.py $(FILES) $(if $(TESTS),--tests $(TESTS))
+	nice $(BIN)/python benchmarks/mutants.py $(FILES) $(if $(TESTS),--tests $(TESTS)) $(if $(SAMPLE),--sample $(SAMPLE))
 
 clean:  ## remove the environment and caches (runs/ stays)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutants build

@@ -7,7 +7,8 @@ and a run that was stopped goes on where it stopped: a mutant that was killed is
 changes, a survivor when the file or its tests change. `equivalent_mutants.toml` lists the ones no test can kill.
 
 The libraries are imported once, and every mutant is tested in a fork of that process: JAX is not started anew each
-time.
+time. The tests that reach the changed line run first, the quickest of them before the others, and the first failure
+ends them. `--sample 25` tries 25 mutants of each file, always the same ones.
 """
 
 import argparse
@@ -17,11 +18,13 @@ import hashlib
 import importlib
 import json
 import os
+import random
 import resource
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 from collections.abc import Iterator
@@ -157,16 +160,60 @@ def _is_none(node: ast.AST) -> bool:
 
 
 def tests_of(file: str) -> list[str]:
-    """The test files that mirror a source file; where there are none, the tests in its folder that import it."""
+    """The test files of a source file's folder that mirror or import it; where there are none, the whole folder."""
     module = Path(file).relative_to("src/fova").with_suffix("")
     folder, name = ROOT / "tests" / module.parent, module.name
-    mirrored = [folder / f"test_{name}.py", folder / f"test_{module.parent.name}_{name}.py"]
-    found = [path for path in mirrored if path.exists()]
-    if not found:
-        package = ".".join(("fova", *module.parent.parts))
-        imports = (f"from {package}.{name} import", f"from {package} import {name}", f"import {package}.{name}")
-        found = [p for p in sorted(folder.glob("test_*.py")) if any(line in p.read_text() for line in imports)]
-    return [str(path.relative_to(ROOT)) for path in found]
+    mirrors = {f"test_{name}.py", f"test_{module.parent.name}_{name}.py"}
+    package = ".".join(("fova", *module.parent.parts))
+    imports = (f"from {package}.{name} import", f"from {package} import {name}", f"import {package}.{name}")
+    every = sorted(folder.glob("test_*.py"))
+    found = [p for p in every if p.name in mirrors or any(line in p.read_text() for line in imports)]
+    return [str(path.relative_to(ROOT)) for path in found or every]
+
+
+class Reach:
+    """A pytest plugin that writes down which lines of a file every test reaches, and how long the test takes.
+
+    A function that JAX has compiled is not reached again, so a line that few tests reach may concern more of them.
+    """
+
+    def __init__(self, source: Path, record: Path) -> None:
+        self.source, self.record = str(source), record
+        self.lines: dict[str, list[int]] = {}
+        self.seconds: dict[str, float] = {}
+
+    def pytest_runtest_protocol(self, item: Any) -> None:
+        self.reached: set[int] = set()
+        self.started = time.process_time()
+        sys.settrace(self._entered)
+        threading.settrace(self._entered)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        sys.settrace(None)
+        threading.settrace(None)
+        self.lines[nodeid] = sorted(self.reached)
+        self.seconds[nodeid] = time.process_time() - self.started
+
+    def pytest_sessionfinish(self) -> None:
+        self.record.write_text(json.dumps({"lines": self.lines, "seconds": self.seconds}))
+
+    def _entered(self, frame: Any, event: str, argument: Any) -> Any:
+        return self._step if frame.f_code.co_filename == self.source else None
+
+    def _step(self, frame: Any, event: str, argument: Any) -> Any:
+        self.reached.add(frame.f_lineno)
+        return self._step
+
+
+class InOrder:
+    """A pytest plugin that runs the tests that reach a line first, and the quickest of them before the others."""
+
+    def __init__(self, line: int, record: Path) -> None:
+        reached = json.loads(record.read_text())
+        self.line, self.lines, self.seconds = line, reached["lines"], reached["seconds"]
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items.sort(key=lambda i: (self.line not in self.lines.get(i.nodeid, ()), self.seconds.get(i.nodeid, 0.0)))
 
 
 class Limits(NamedTuple):
@@ -182,14 +229,14 @@ class Outcome(NamedTuple):
     clock: float
 
 
-def run_tests(tree: Path, tests: list[str], limits: Limits, show: bool = False) -> Outcome:
-    """Run tests of the tree in a fork of this process."""
+def run_tests(tree: Path, tests: list[str], limits: Limits, plugin: Any = None, show: bool = False) -> Outcome:
+    """Run tests of the tree in a fork of this process, with a plugin of pytest."""
     started = time.monotonic()
     child = os.fork()
     if child == 0:
         code = 3
         try:
-            code = _in_child(tree, tests, limits, show)
+            code = _in_child(tree, tests, limits, plugin, show)
         finally:
             os._exit(code)
     status, usage = 0, None
@@ -209,7 +256,7 @@ def run_tests(tree: Path, tests: list[str], limits: Limits, show: bool = False) 
     return Outcome(status, usage.ru_utime + usage.ru_stime, time.monotonic() - started)
 
 
-def _in_child(tree: Path, tests: list[str], limits: Limits, show: bool) -> int:
+def _in_child(tree: Path, tests: list[str], limits: Limits, plugin: Any, show: bool) -> int:
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.chdir(tree)
@@ -225,7 +272,7 @@ def _in_child(tree: Path, tests: list[str], limits: Limits, show: bool) -> int:
     import pytest
 
     quietly = ["-x", "-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not slow"]
-    return int(pytest.main([*quietly, *tests]))
+    return int(pytest.main([*quietly, *tests], plugins=[plugin] if plugin else []))
 
 
 # --- What is known already --------------------------------------------------------------------------------
@@ -270,12 +317,16 @@ class Count(NamedTuple):
         return ", ".join(f"{number} {name}" for name, number in self._asdict().items())
 
 
-def try_file(file: str, tests: list[str], tree: Path, judged: list[dict[str, str]]) -> Count:
-    """Try all mutants of a file and print those that survive."""
+def try_file(file: str, tests: list[str], tree: Path, judged: list[dict[str, str]], sample: int | None) -> Count:
+    """Try all mutants of a file, or a sample of them, and print those that survive."""
     target = tree / file
     source = target.read_bytes()
     lines = source.decode().splitlines()
     mutants = mutants_of(file, source)
+    if sample is not None:
+        random.Random(file).shuffle(mutants)  # a larger sample has the mutants of a smaller one
+        mutants = sorted(mutants[:sample])
+    reach = tree / "reach.json"
     digests = digest(source), digest(*((tree / test).read_bytes() for test in tests))
     results = known(*digests)
     limits: Limits | None = None
@@ -286,10 +337,10 @@ def try_file(file: str, tests: list[str], tree: Path, judged: list[dict[str, str
             continue
         name = f"{mutant.line}:{mutant.column} {mutant.change}"
         if name not in results:
-            limits = limits or _measured(file, tests, tree)
+            limits = limits or _measured(file, tests, tree, reach)
             target.write_bytes(mutant.applied(source))
             os.utime(target, (number, number))  # or Python might take the bytecode of another mutant
-            results[name] = run_tests(tree, tests, limits).code != 0
+            results[name] = run_tests(tree, tests, limits, InOrder(mutant.line, reach)).code != 0
             remember(source=digests[0], tests=digests[1], mutant=name, killed=results[name])
             target.write_bytes(source)
         if results[name]:
@@ -299,12 +350,12 @@ def try_file(file: str, tests: list[str], tree: Path, judged: list[dict[str, str
     return Count(len(mutants), killed, equivalent, len(mutants) - killed - equivalent)
 
 
-def _measured(file: str, tests: list[str], tree: Path) -> Limits:
-    """What the tests may take. They run twice: the first run compiles."""
-    for _ in range(2):
-        plain = run_tests(tree, tests, Limits())
+def _measured(file: str, tests: list[str], tree: Path, reach: Path) -> Limits:
+    """What the tests may take. They run twice: the first run compiles, the second sees which lines they reach."""
+    for plugin in (None, Reach(tree / file, reach)):
+        plain = run_tests(tree, tests, Limits(), plugin)
         if plain.code != 0:
-            run_tests(tree, tests, Limits(), show=True)
+            run_tests(tree, tests, Limits(), plugin, show=True)
             sys.exit(f"{file}: {' '.join(tests)} must pass before mutants can be tried.")
     return Limits(10 + 5 * plain.processor, 60 + 20 * plain.clock)
 
@@ -313,6 +364,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", help="files of src/fova; all of them if none are given")
     parser.add_argument("--tests", nargs="+", help="test files to run instead of those that mirror a file")
+    parser.add_argument("--sample", type=int, help="how many mutants of each file to try, drawn at random")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # removes the copy
     package = ROOT / "src" / "fova"
@@ -334,7 +386,7 @@ def main() -> None:
             if not tests:
                 print(f"{file}: no test file mirrors or imports it", flush=True)
                 continue
-            count = try_file(file, tests, tree, judged)
+            count = try_file(file, tests, tree, judged, options.sample)
             print(f"{file}: {count}", flush=True)
             total = Count(*(a + b for a, b in zip(total, count)))
     print(f"all: {total}")

@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from fova.machine.cluster import Cluster
+from patience import PATIENCE
 
 
 class _Meeting:
     """Where all threads bring something, and all get everything."""
 
     def __init__(self, count):
-        self.barrier = threading.Barrier(count, timeout=120)
+        self.barrier = threading.Barrier(count, timeout=PATIENCE)
         self.brought = [None] * count
 
     def exchange(self, index, thing):

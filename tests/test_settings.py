@@ -30,6 +30,19 @@ def test_good_values_arrive_in_their_type():
     assert isinstance(filled.rate, float)
 
 
+def test_lambda_is_the_name_that_people_write():
+    for name in ("lambda", "lam"):
+        assert algorithms.configure("fova", **{name: 2}).lam == 2.0  # also where the preset has a value
+    with pytest.raises(FovaError, match="lambda of fova is given twice, also as lam"):
+        algorithms.configure("fova", **{"lam": 1.0, "lambda": 2.0})
+    with pytest.raises(FovaError, match=r"^lambda of fova is 'much', but must be a number"):
+        algorithms.configure("fova", **{"lambda": "much"})
+    with pytest.raises(FovaError, match=r"^lambda is -1\.0, but must be at least 0"):
+        algorithms.configure("fova", **{"lambda": -1.0})
+    with pytest.raises(FovaError, match="Did you mean 'lambda'"):
+        algorithms.configure("fova", lamda=1.0)
+
+
 def test_each_of_several_types_is_taken():
     filled = fill(Ranged, {"weight": "auto", "limit": None}, "here")
     assert (filled.weight, filled.limit) == ("auto", None)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from fova.commands import main as command_line
 from fova.commands.declared import declared, declared_algorithms
-from fova.settings import LARGEST, Within
+from fova.settings import LARGEST, Within, setting_name
 
 GENERATED = re.compile(r"<!-- generated: (?P<name>[\w-]+) -->")
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -89,7 +89,7 @@ def _table(kind: type) -> str:
         notes = getattr(item.type, "__metadata__", ())
         help_ = next((note.help for note in notes if getattr(note, "help", None)), "")
         text = " ".join(help_.split()) + _range(notes)
-        rows.append(f"| `{item.name}` | {_type(item.type)} | {_default(item)} | {_cell(text)} |")
+        rows.append(f"| `{setting_name(item.name)}` | {_type(item.type)} | {_default(item)} | {_cell(text)} |")
     return "\n".join(rows)
 
 

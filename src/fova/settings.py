@@ -17,6 +17,22 @@ T = TypeVar("T")
 # Training computes in single precision. It ends at 3.4e38 and 1.2e-38; larger numbers are infinite, smaller ones 0.
 LARGEST, SMALLEST = 1e30, 1e-30
 LONGEST_SHOWN = 60  # characters of a value in a message
+# The name of a setting that cannot name a field, because Python keeps the word for itself.
+FIELDS = {"lambda": "lam"}
+SETTINGS = {field: setting for setting, field in FIELDS.items()}
+
+
+def setting_name(field: str) -> str:
+    """The name of a field as flags, files and messages show it: `lambda` for `lam`."""
+    return SETTINGS.get(field, field)
+
+
+def by_field(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """The values by the names of fields. `lambda` and `lam` are the same setting and may not both be given."""
+    for setting, field in FIELDS.items():
+        if setting in values and field in values:
+            raise FovaError(f"{setting} {where} is given twice, also as {field}. Leave one of them out.")
+    return {FIELDS.get(name, name): value for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -68,7 +84,8 @@ def check_ranges(settings: Any) -> None:
         for number in _numbers(value):
             if not within.holds(number):
                 each = "each number " if isinstance(value, list | tuple) else ""
-                raise FovaError(f"{field.name} is {shown(value)}, but {each}must be {within.in_words(number)}.")
+                name = setting_name(field.name)
+                raise FovaError(f"{name} is {shown(value)}, but {each}must be {within.in_words(number)}.")
 
 
 def _numbers(value: Any) -> Iterator[Any]:
@@ -84,12 +101,12 @@ def fill(kind: type[T], values: Any, where: str) -> T:
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     hints = get_type_hints(kind)
     checked = {}
-    for name, value in values.items():
+    for name, value in by_field(values, where).items():
         if name not in names:
-            raise unknown(f"setting {where}", name, names)
+            raise unknown(f"setting {where}", setting_name(name), map(setting_name, names))
         fits, checked[name] = _fit(value, hints[name])
         if not fits:
-            raise FovaError(f"{name} {where} is {shown(value)}, but must be {_spoken(hints[name])}.")
+            raise FovaError(f"{setting_name(name)} {where} is {shown(value)}, but must be {_spoken(hints[name])}.")
     try:
         filled = kind(**checked)
     except TypeError as error:

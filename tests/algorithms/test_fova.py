@@ -331,7 +331,7 @@ def test_presets_differ_in_every_row_of_the_published_table():
 
 def test_strengths_by_hand():
     auto = Fova(alpha="auto", lam="auto", beta="auto", discount=0.9)
-    assert auto.strengths == pytest.approx((0.5, 10.0, 0.3), rel=1e-5)
+    assert auto.strengths == pytest.approx((0.5, 1.0, 0.3), rel=1e-5)
     assert Fova(beta="auto", relative_weights=True).strengths[2] == 1.0
     assert Fova(alpha=7.0, beta="auto", discount=0.9).strengths == pytest.approx((7.0, 5.0, 0.3))
     assert Fova(alpha=7.0).strengths == (7.0, 5.0, 5.0)

@@ -26,7 +26,7 @@ def test_train_then_evaluate_then_train_from_its_config(fova_command, tmp_path):
     flags = ("--task", "maze2d-umaze", "--clients", "expert", "random", "--size", 400, "--episodes", 1)
     code, _, err = fova_command("train", *flags, *TINY, "--final-episodes", 1, "--name", "one", "--lambda", 2)
     assert (code, err) == (0, "")
-    assert "lam = 2.0" in (tmp_path / "runs/one/config.toml").read_text()
+    assert "lambda = 2.0" in (tmp_path / "runs/one/config.toml").read_text()
     code, out, _ = fova_command("evaluate", "runs/one", "--episodes", 1, "--json", "--clients")
     assert code == 0
     assert set(json.loads(out)) == {"server", "expert-1", "random-1"}

@@ -48,7 +48,7 @@ def refused(fova_command, tmp_path):
         ("--actor-lr=-0.001", "actor_lr is -0.001, but must be at least 0."),
         ("--critic-lr=inf", "critic_lr is inf"),
         ("--alpha=-1", "alpha is -1.0, but must be at least 0."),
-        ("--lambda=-1", "lam is -1.0, but must be at least 0."),
+        ("--lambda=-1", "lambda is -1.0, but must be at least 0."),
         ("--beta=0", "beta is 0.0, but must be above 0."),
         ("--beta=1e-40", "beta is 1e-40, but must be at least 1e-30."),  # 0 in single precision
         ("--hidden=1000000000", "hidden is (1000000000,), but each number must be at least 1 and at most 65,536."),

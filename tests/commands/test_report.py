@@ -34,6 +34,16 @@ def test_without_pictures_nothing_is_played(fova_command, tmp_path):
     assert "data:image/png" not in (tmp_path / "one.html").read_text()
 
 
+def test_without_a_name_the_page_goes_where_the_other_commands_put_it(fova_command, tmp_path):
+    for name in ("one", "two"):
+        make_run(tmp_path / "runs" / name)
+    assert fova_command("report", "runs/one", "--no-pictures")[1] == "report   runs/one/report.html\n"
+    assert fova_command("report", "runs", "--no-pictures")[1] == "report   runs/report.html\n"
+    assert fova_command("report", "runs/one", "runs/two", "--no-pictures")[1] == "report   report.html\n"
+    for place in ("runs/one", "runs", "."):
+        assert (tmp_path / place / "report.html").is_file()
+
+
 def test_mistakes_end_in_one_message(fova_command, tmp_path):
     for command in ("report", "plot"):
         code, _, err = fova_command(command, "runs/nowhere")

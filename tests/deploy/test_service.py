@@ -18,15 +18,16 @@ from deploy.made_policies import make_policy, observations
 from fova.deploy.answers import Answers
 from fova.deploy.service import Limits, Service, serve
 from fova.errors import FovaError
+from fova.machine import listener
+from patience import PATIENCE
 
 ROW = observations(1)[0].tolist()
 ACT = json.dumps({"observation": ROW}).encode()
-PATIENT = 60.0  # seconds that a test waits for a busy machine
 
 
 @contextlib.contextmanager
 def running(answers=None, **limits):
-    service = Service(answers or Answers(make_policy()), "127.0.0.1", 0, Limits(**{"seconds": PATIENT} | limits))
+    service = Service(answers or Answers(make_policy()), "127.0.0.1", 0, Limits(**{"seconds": PATIENCE} | limits))
     thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -45,7 +46,7 @@ def service():
 
 @pytest.fixture
 def ask(service):
-    connection = http.client.HTTPConnection(*service.server_address, timeout=PATIENT)
+    connection = http.client.HTTPConnection(*service.server_address, timeout=PATIENCE)
     yield lambda *request, **options: answer(connection, *request, **options)
     connection.close()
 
@@ -61,7 +62,7 @@ def answer(connection, method, path, body=None, headers=None):
 
 def raw(service, sent, finish=False):
     """What the service answers to bytes that need not be HTTP; everything until it closes the connection."""
-    with socket.create_connection(service.server_address, timeout=PATIENT) as connection:
+    with socket.create_connection(service.server_address, timeout=PATIENCE) as connection:
         connection.sendall(sent)
         if finish:
             connection.shutdown(socket.SHUT_WR)
@@ -104,7 +105,7 @@ def test_requests_at_the_same_time_have_their_own_answers(service):
     expected = make_policy()(rows)
 
     def action(row):
-        connection = http.client.HTTPConnection(*service.server_address, timeout=PATIENT)
+        connection = http.client.HTTPConnection(*service.server_address, timeout=PATIENCE)
         with contextlib.closing(connection):
             return answer(connection, "POST", "/act", json.dumps({"observation": row.tolist()}))[1]["action"]
 
@@ -142,7 +143,7 @@ def test_wrong_requests_have_a_clear_error(service, ask, method, path, body, sta
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read():
     with running(bytes=100) as service:
-        connection = http.client.HTTPConnection(*service.server_address, timeout=PATIENT)
+        connection = http.client.HTTPConnection(*service.server_address, timeout=PATIENCE)
         status, content, _ = answer(connection, "POST", "/act", b" " * 50_000)
         assert (status, "100 bytes at most" in content["error"]) == (413, True)
         assert answer(connection, "POST", "/act", ACT)[0] == 200
@@ -203,17 +204,19 @@ def test_connections_that_are_dropped_leave_no_trace(service, ask, capfd):
 
 
 def test_slow_clients_are_cut_off():
-    with running(seconds=0.2, idle_seconds=0.2) as service:
+    with running(seconds=0.2, idle_seconds=PATIENCE) as service:
         body = post(ACT[:10], f"Content-Length: {len(ACT)}")
         answered = raw(service, body)
         assert status_of(answered) == 408
         assert b"did not arrive in time" in answered
         assert raw(service, b"POST /act HTTP/1.1\r\nHost: he") == b""  # the head is not complete
+    with running(idle_seconds=0.2) as service:
         assert raw(service, b"") == b""  # not even a request
 
 
-def test_bytes_that_drip_do_not_extend_the_time():
+def test_bytes_that_drip_do_not_extend_the_time(monkeypatch):
     """Each byte comes well within the limit; all of them do not."""
+    monkeypatch.setattr(listener, "DRAIN_SECONDS", PATIENCE)  # the answer is there until it is read
     with running(seconds=0.5) as service, socket.create_connection(service.server_address) as connection:
         connection.sendall(post(b"", "Content-Length: 100000"))
         connection.settimeout(0.05)
@@ -228,7 +231,7 @@ def test_bytes_that_drip_do_not_extend_the_time():
 
 def test_connections_beyond_the_limit_are_told_to_come_back():
     with running(connections=1) as service:
-        first = http.client.HTTPConnection(*service.server_address, timeout=PATIENT)
+        first = http.client.HTTPConnection(*service.server_address, timeout=PATIENCE)
         assert answer(first, "POST", "/act", ACT)[0] == 200
         refused = raw(service, b"")
         assert (status_of(refused), b"Too many connections" in refused) == (503, True)
@@ -245,7 +248,7 @@ class Broken(Answers):
 
 def test_a_mistake_of_ours_is_logged_here_and_not_told_there(capfd):
     with running(Broken(make_policy())) as service:
-        connection = http.client.HTTPConnection(*service.server_address, timeout=PATIENT)
+        connection = http.client.HTTPConnection(*service.server_address, timeout=PATIENCE)
         status, content, _ = answer(connection, "POST", "/act", ACT)
         assert (status, content) == (500, {"error": "The service failed. Its log says why."})
         assert answer(connection, "GET", "/health")[0] == 200
@@ -266,16 +269,16 @@ class Waiting(Answers):
 
     def act(self, body):
         self.asked.set()
-        assert self.go.wait(PATIENT)
+        assert self.go.wait(PATIENCE)
         return super().act(body)
 
 
 def test_a_request_that_is_being_answered_is_finished_when_the_service_stops():
     answers = Waiting(make_policy())
-    with running(answers, stop_seconds=PATIENT) as service, ThreadPoolExecutor(2) as pool:
+    with running(answers, stop_seconds=PATIENCE) as service, ThreadPoolExecutor(2) as pool:
         sent = post(ACT, f"Content-Length: {len(ACT)}", "Connection: close")
         answered = pool.submit(raw, service, sent)
-        assert answers.asked.wait(PATIENT)
+        assert answers.asked.wait(PATIENCE)
         service.shutdown()
         stopped = pool.submit(service.stop)
         assert not stopped.done()
@@ -299,10 +302,10 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path, number):
     ) as served:
         line = served.stdout.readline()
         address = line.split("http://")[1].split()[0]
-        connection = http.client.HTTPConnection(address, timeout=PATIENT)
+        connection = http.client.HTTPConnection(address, timeout=PATIENCE)
         assert answer(connection, "POST", "/act", ACT)[0] == 200
         served.send_signal(number)  # the connection is still open
-        out, err = served.communicate(timeout=PATIENT)
+        out, err = served.communicate(timeout=PATIENCE)
         connection.close()
     assert (served.returncode, err) == (0, "")
     assert out.endswith("stopped\n")

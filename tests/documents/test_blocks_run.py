@@ -13,6 +13,7 @@ from small_fova import smaller
 
 import hospitals
 from made_runs import make_run
+from patience import PATIENCE
 from tiny import make_transitions, npz_arrays
 
 HERE = Path(__file__).parent
@@ -79,7 +80,7 @@ def run(block: Block, folder: Path, commands: Path) -> None:
         words = ["bash", "-euo", "pipefail", "-c", block.text]
     else:
         words = [sys.executable, "-c", PREPARED + block.text]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=1200)
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, f"{block}\n{block.text}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "examples/notebooks").glob("*.ipynb"))
 EACH = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -31,6 +33,8 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     notebook = nbformat.read(path, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=int(PATIENCE), resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     for cell in notebook.cells:
         assert all(output["output_type"] != "error" for output in cell.get("outputs", ()))

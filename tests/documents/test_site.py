@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from patience import PATIENCE
 from reports.browser import browser, find_chromium
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +30,9 @@ def site(tmp_path_factory):
         if not (folder / "index.html").is_file():
             words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
             environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")}
-            done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+            done = subprocess.run(
+                words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE
+            )
             assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

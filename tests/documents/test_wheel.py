@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 
 
 def call(*words: object, folder: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     written = [str(word) for word in words]
-    done = subprocess.run(written, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(written, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

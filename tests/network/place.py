@@ -41,7 +41,7 @@ class Place:
     def stop(self, name):
         process = self.running.pop(name)
         process.send_signal(signal.SIGINT)
-        return process.wait(60)
+        return process.wait(PATIENCE)
 
     def wait(self, what, condition):
         patience = time.monotonic() + PATIENCE

@@ -14,6 +14,7 @@ from fova.policy import load_policy
 from fova.run.config import Config, RunConfig
 from fova.run.directory import RunDirectory
 from fova.run.simulated import SimulatedEngine
+from patience import PATIENCE
 from tiny import save_npz
 
 pytestmark = pytest.mark.slow
@@ -114,7 +115,7 @@ def test_a_federation_survives_the_loss_of_a_node_and_of_the_server(place):
     before = run.metrics()
     place.start("server", "server", "--resume", run.path, "--plain")
     place.wait("end", run.is_complete)
-    assert place.running.pop("server").wait(120) == 0
+    assert place.running.pop("server").wait(PATIENCE) == 0
     entries = run.metrics()
     assert [entry["round"] for entry in entries] == list(range(ROUNDS + 1)), "no round is lost or counted twice"
     assert entries[: len(before) - 1] == before[: len(before) - 1]

@@ -13,6 +13,7 @@ import uvicorn
 from fova.network import superlink
 from fova.network.certificates import make
 from fova.network.superlink import Door, proof
+from patience import PATIENCE
 
 
 async def behind_the_door(scope, receive, send):
@@ -198,31 +199,40 @@ def server(monkeypatch):
     thread.start()
     yield listening.getsockname()
     running.should_exit = True
-    thread.join(30)
+    thread.join(PATIENCE)
 
 
 def is_closed(connection):
-    connection.settimeout(30)
+    connection.settimeout(PATIENCE)
     try:
         return connection.recv(1) == b""
     except ConnectionError:
         return True
 
 
-def test_half_sent_requests_are_cut_off_and_others_are_served(server):
+def test_half_sent_requests_are_cut_off_and_others_are_served(server, monkeypatch):
     half = []
     for _ in range(20):
         connection = socket.create_connection(server)
-        connection.sendall(b"POST /v1/fleet/x HTTP/1.1\r\nHost: x\r\n")
+        with contextlib.suppress(ConnectionError):  # cut off already, if the machine is busy
+            connection.sendall(b"POST /v1/fleet/x HTTP/1.1\r\nHost: x\r\n")
         half.append(connection)
     assert all(is_closed(connection) for connection in half), "no headers within the time"
-    assert httpx.post(f"http://{server[0]}:{server[1]}/x").text == "inside"
+    monkeypatch.setattr(superlink, "HEADER_SECONDS", PATIENCE)
+    assert httpx.post(f"http://{server[0]}:{server[1]}/x", timeout=PATIENCE).text == "inside"
 
 
-def test_a_second_request_on_a_connection_has_a_time_limit_too(server):
+def test_a_second_request_on_a_connection_has_a_time_limit_too(server, monkeypatch):
+    monkeypatch.setattr(superlink, "HEADER_SECONDS", PATIENCE)
+    wait_for_headers, waits = superlink.BoundedProtocol._wait_for_headers, threading.Event()
+    monkeypatch.setattr(
+        superlink.BoundedProtocol, "_wait_for_headers", lambda protocol: (wait_for_headers(protocol), waits.set())
+    )
     with socket.create_connection(server) as connection:
+        assert waits.wait(PATIENCE)
+        monkeypatch.setattr(superlink, "HEADER_SECONDS", 0.3)
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        connection.settimeout(30)
+        connection.settimeout(PATIENCE)
         assert b"200" in connection.recv(1000)
         connection.sendall(b"GET / HTTP/1.1\r\nHost:")
         while (received := connection.recv(1000)) and b"inside" in received:
@@ -231,13 +241,13 @@ def test_a_second_request_on_a_connection_has_a_time_limit_too(server):
 
 
 def test_no_more_than_so_many_connections_are_open(server, monkeypatch):
-    monkeypatch.setattr(superlink, "HEADER_SECONDS", 20.0)
+    monkeypatch.setattr(superlink, "HEADER_SECONDS", PATIENCE)
     connections = [socket.create_connection(server) for _ in range(20)]
     with socket.create_connection(server) as one_more:
         one_more.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert is_closed(one_more)
     connections[0].sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    connections[0].settimeout(30)
+    connections[0].settimeout(PATIENCE)
     assert b"200" in connections[0].recv(1000), "those that were there first are served"
     for connection in connections:
         connection.close()

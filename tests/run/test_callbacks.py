@@ -121,6 +121,8 @@ def test_a_misspelt_setting_gets_a_suggestion_from_all_settings(tmp_path, given,
     with pytest.raises(FovaError, match=f"called '{given}'") as refused:
         fova.train(clients=federation(), directory=tmp_path / "run", **{given: 3})
     assert f"Did you mean '{meant}'" in str(refused.value)
+    with pytest.raises(FovaError, match="lambda of fova is 'much', but must be a number"):
+        fova.train(clients=federation(), directory=tmp_path / "run", **{"lambda": "much"})
     assert not (tmp_path / "run").exists()
 
 

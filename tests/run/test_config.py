@@ -95,3 +95,16 @@ def test_gradient_steps_are_those_of_the_clients_that_take_part():
         RunConfig(rounds=7, local_steps=10, participation=0.5),
     )
     assert config.gradient_steps == 7 * 10 * 2
+
+
+@pytest.mark.parametrize("name", ["lambda", "lam"])
+def test_a_file_may_say_lambda(tmp_path, name):
+    path = tmp_path / "config.toml"
+    path.write_text(f"[algorithm]\n{name} = 2.0\n")
+    config = load_config(path)
+    assert config.algorithm.lam == 2.0
+    written = config.to_toml()
+    assert "\nlambda = 2.0\n" in written
+    assert "lam =" not in written.replace("lambda =", "")
+    path.write_text(written)
+    assert load_config(path) == config

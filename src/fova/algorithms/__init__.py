@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from fova.errors import FovaError, unknown
-from fova.settings import fill
+from fova.settings import by_field, fill
 from fova.spaces import ActionSpace, Box, Discrete, Space
 
 
@@ -55,7 +55,8 @@ def get(name: str) -> type:
 
 def configure(name: str, /, preset: str | None = None, **overrides: Any) -> Any:
     """An algorithm with the values of a preset (by default the first) and the overrides."""
-    return fill(get(name), {**preset_values(name, preset), **overrides}, f"of {name}")
+    where = f"of {name}"
+    return fill(get(name), preset_values(name, preset) | by_field(overrides, where), where)
 
 
 def for_space(algorithm: Any, space: Space) -> Any:

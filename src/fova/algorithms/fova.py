@@ -46,7 +46,9 @@ Auto = Literal["auto"]
 # The values of "auto", in the federation's unit of reward: a good policy is worth about 1 / (1 - gamma) in it.
 AUTO_ALPHA, AUTO_BETA = 0.5, 0.3
 AUTO_RELATIVE_BETA = 1.0  # in units of the advantages' spread
-AUTO_LAMBDA = 1.0  # times 1 / (1 - gamma): imitation and Q then have about equal weight in the actor's loss
+# Lambda, times 1 / (1 - gamma). The log-density of consistent data is steep, that of varied data is flat: imitation
+# then rules where the data agrees with itself, and Q where it does not.
+AUTO_LAMBDA = 0.1
 
 # Relative weights: the least spread, in the unit of the critics, and the largest weight; their mean is about 1.
 LEAST_SPREAD, LARGEST_RELATIVE_WEIGHT = 1e-3, 20.0
@@ -182,7 +184,7 @@ class Fova(ActorCritic):
     reward if alpha, lambda or beta is auto, else that of the raw rewards. auto is 0.5."""
     lam: Annotated[float | Auto, Within(0)] = 5.0
     """Lambda: weight of imitation against the Q term of the actor (eq. awr), in the same unit. auto is
-    1 / (1 - gamma), which a good policy is worth. 0 leaves the Q term alone."""
+    0.1 / (1 - gamma), a tenth of what a good policy is worth. 0 leaves the Q term alone."""
     beta: Annotated[float | Auto, Within(0, above=True)] = 5.0
     """Temperature of the imitation weights w (eq. awr), in the same unit (but see relative_weights). auto is 0.3.
     Large values mean plain behaviour cloning."""

@@ -11,6 +11,7 @@ from typing import Literal
 
 from fova.commands.flags import parse
 from fova.commands.helping import HELP
+from fova.settings import setting_name
 
 HERE = Path(__file__).parent
 TRAINING = ("train", "server")  # they also take the settings of a run and of the algorithm
@@ -76,8 +77,7 @@ def _flags(kind: ast.ClassDef, positional: bool) -> list[str]:
         if (group := _group(statement.value)) is not None:
             found += _flags(group, positional)
             continue
-        name = statement.target.id.replace("_", "-")
-        name = "lambda" if name == "lam" else name
+        name = setting_name(statement.target.id).replace("_", "-")
         on = isinstance(statement.value, ast.Constant) and statement.value.value is True
         found += [f"--{name}", f"--no-{name}"] if on else [f"--{name}"]
     return found

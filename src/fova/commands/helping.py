@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from fova.errors import FovaError
+from fova.settings import setting_name
 
 HELP = ("-h", "--help", "--help-all")
 WIDEST = 110
@@ -155,7 +156,7 @@ def _place(name: str, metavar: str, text: str) -> Flag:
 
 def _flag(spellings: list[str], metavar: Any, text: str) -> Flag:
     long = [spelling for spelling in spellings if spelling.startswith("--")]
-    name = "lambda" if long[0] == "--lam" else long[0].removeprefix("--")
+    name = setting_name(long[0].removeprefix("--"))
     if metavar is None:  # on or off
         off = text.endswith("(default: False)")
         spelling = f"--{name}" if off else f"--{name}, --no-{name}"
@@ -200,10 +201,10 @@ def _width() -> int:
 
 def check_flags(arguments: Sequence[str], command: type, prog: str) -> None:
     """Refuse a flag that the command does not have, and say which one is meant."""
-    known = set(flag_names(command))
+    known = set(map(setting_name, flag_names(command)))
     for argument in arguments:
-        given = argument.partition("=")[0].removeprefix("--").replace("_", "-")
-        if not re.match(r"--[A-Za-z]", argument) or given in known | {"lam", "lambda"} or given.startswith("tyro-"):
+        given = setting_name(argument.partition("=")[0].removeprefix("--").replace("_", "-"))
+        if not re.match(r"--[A-Za-z]", argument) or given in known or given.startswith("tyro-"):
             continue
         raise _no_flag(given, known, prog)
 

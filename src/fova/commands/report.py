@@ -9,6 +9,8 @@ import tyro
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
 
+PAGE = "report.html"
+
 
 @dataclass(frozen=True)
 class ReportOptions:
@@ -19,8 +21,9 @@ class ReportOptions:
 
     runs: tuple[Path, ...]
     """Directories of runs, or folders of them, for instance runs/demo-1."""
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
-    """File of the page."""
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """File of the page (default: report.html in the given directory; with several directories, in the current
+    one)."""
     pictures: bool = True
     """Play the policies and add pictures: trajectories in a maze, a sequence of images of a robot."""
 
@@ -32,8 +35,13 @@ def command(arguments: list[str]) -> None:
     terminal = Terminal()
     written = write_report(
         options.runs,
-        options.output,
+        options.output or _place(options.runs),
         pictures=None if options.pictures else {},
         tell=lambda words: terminal.write_line(f"... {words}"),
     )
     terminal.write_line(f"report   {written}")
+
+
+def _place(runs: tuple[Path, ...]) -> Path:
+    """Where the page goes: into the directory that it describes, as with `fova demo` and `fova compare`."""
+    return runs[0] / PAGE if len(runs) == 1 else Path(PAGE)

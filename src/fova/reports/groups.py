@@ -12,6 +12,7 @@ import numpy as np
 from fova.errors import FovaError
 from fova.federation.clients import complete
 from fova.run.records import Record, read_record
+from fova.settings import setting_name
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,8 @@ def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:
     for setting, name in zip(settings, names):
         same_name = [other for other, other_name in zip(settings, names) if other_name == name]
         differing = [key for key in setting if any(other.get(key) != setting[key] for other in same_name)]
-        spelt = {"lam": "lambda"}  # `lambda` cannot name a Python field
         details = [
-            str(setting[key]) if key == "task" else f"{spelt.get(key, key)} {setting[key]}" for key in differing
+            str(setting[key]) if key == "task" else f"{setting_name(key)} {setting[key]}" for key in differing
         ]
         labels.append(", ".join([name, *details]))
     return labels

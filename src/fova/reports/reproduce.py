@@ -12,6 +12,7 @@ from typing import Any
 from fova import algorithms
 from fova.run.config import Config, RunConfig
 from fova.run.records import Record
+from fova.settings import setting_name
 
 
 def train_command(config: Config) -> str | None:
@@ -30,7 +31,7 @@ def train_command(config: Config) -> str | None:
     if config.algorithm_name != "fova":
         words += ["--algorithm", _from_here(config.algorithm_name)]
     for name, value in settings.items():
-        words += _flag("lambda" if name == "lam" else name.replace("_", "-"), value)
+        words += _flag(setting_name(name).replace("_", "-"), value)
     return f"fova train {shlex.join(words)}"
 
 

@@ -27,7 +27,7 @@ from fova.federation.compression import Compression
 from fova.federation.privacy import Privacy
 from fova.machine import cluster
 from fova.machine.files import insist_on_regular
-from fova.settings import Within, check_ranges, fill, shown
+from fova.settings import Within, by_field, check_ranges, fill, setting_name, shown
 from fova.version import __version__
 
 TABLES = ("task", "run", "algorithm", "client", "server", "columns")
@@ -273,10 +273,11 @@ class Config:
         def seen(name: str) -> str:
             return os.path.relpath(name, folder.resolve()) if folder and os.path.isabs(name) else name
 
+        algorithm = {setting_name(name): value for name, value in asdict(self.algorithm).items()}
         tables = {
             "task": self.task,
             "run": asdict(self.run) | {"data_sequence": [seen(data) for data in self.run.data_sequence]},
-            "algorithm": {"name": seen(self.algorithm_name), **asdict(self.algorithm)},
+            "algorithm": {"name": seen(self.algorithm_name), **algorithm},
             "columns": None if self.columns is None else self.columns.to_table(),
             "client": [asdict(replace(client, data=seen(client.data))) for client in self.clients],
         }
@@ -362,7 +363,7 @@ def read_toml(path: Path) -> ConfigFile:
         ),
         algorithm=algorithm if algorithm is None else _located_algorithm(algorithm, folder),
         preset=preset,
-        settings=settings,
+        settings=by_field(settings, f"of [algorithm] in {path}"),
         run=run | ({"data_sequence": [located(data, folder) for data in sequence]} if sequence else {}),
         server=server,
         columns=_columns(tables.get("columns", {}), path),

@@ -16,6 +16,7 @@ from fova.errors import FovaError
 from fova.run.config import Config
 from fova.run.directory import RunDirectory
 from fova.run.events import Scalars
+from fova.settings import setting_name
 
 Service = Literal["wandb", "mlflow"]
 TRACKING = "tracking.json"
@@ -98,7 +99,7 @@ def _settings(config: Config) -> dict[str, Any]:
     run = {
         f"run.{name}": value for name, value in asdict(config.run).items() if name not in ("track", "data_sequence")
     }
-    algorithm = {f"algorithm.{name}": value for name, value in asdict(config.algorithm).items()}
+    algorithm = {f"algorithm.{setting_name(name)}": value for name, value in asdict(config.algorithm).items()}
     about = {"task": config.task, "algorithm": Path(config.algorithm_name).stem, "clients": len(config.clients)}
     return about | run | algorithm
 

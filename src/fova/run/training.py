@@ -29,7 +29,7 @@ from fova.run.result import Result
 from fova.run.selection import FOLDER, Selection
 from fova.run.simulated import SimulatedEngine, described
 from fova.run.tracking import insist_on_packages
-from fova.settings import fill
+from fova.settings import by_field, fill
 from fova.tasks import registry
 
 SELECTION_ROUNDS = 15  # of the judge's fit while a run trains; `fova judge` takes more
@@ -69,6 +69,7 @@ def train(
             clients = replace(clients, task=registry.get(task))
         task = task or (clients.task.name if clients.task else None)
     run_fields = RunConfig.__dataclass_fields__
+    settings = by_field(settings, "of fova.train")
     _insist_on_known(settings, algorithm)
     mapping = None if columns is None else Columns.of(columns)
     config = Config(
