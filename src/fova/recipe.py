@@ -201,12 +201,12 @@ def is_table(value: Any) -> bool:
 
 
 def label(value: Any) -> str:
-    """A category as text: 3, 3.0 and "3" are the same one."""
+    """A category as text, without blanks around it: 3, 3.0, "3" and "3 " are the same one."""
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
-    return str(value)
+    return str(value).strip()
 
 
 def is_missing(value: Any) -> bool:
@@ -261,7 +261,7 @@ def _numbers(each: Input, values: Sequence[Any]) -> NDArray[np.float64]:
 def _codes(each: Input, values: Sequence[Any]) -> NDArray[np.int64]:
     codes = np.empty(len(values), np.int64)
     for row, value in enumerate(values):
-        if is_missing(value) or value == "":
+        if is_missing(value) or (isinstance(value, str) and not value.strip()):
             if each.missing != "unknown":
                 _insist_on_replacement(each, row)
             codes[row] = NO_VALUE

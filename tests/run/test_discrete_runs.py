@@ -1,5 +1,6 @@
 """Whole runs on discrete actions: the clients walk a corridor, one of them well and one aimlessly."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -37,7 +38,7 @@ def test_a_federation_of_codes_has_a_discrete_space(corridor):
         bounded(SPACE.action, (0.0, 1.0))
 
 
-@pytest.mark.parametrize("algorithm", ["fova", "cql-fl", "fed-bc", "fed-iql"])
+@pytest.mark.parametrize("algorithm", ["fova", "cql-fl", "fed-bc", "fed-iql", "fedora"])
 def test_the_policy_of_a_run_is_categorical_and_knows_the_names(tmp_path, corridor, algorithm):
     result = run(tmp_path, corridor, algorithm=algorithm)
     policy = fova.load_policy(result.directory)
@@ -81,7 +82,34 @@ def test_every_way_to_train_serves_discrete_actions(tmp_path, corridor, settings
     assert (result.directory / "metrics.jsonl").read_text().count("\n") >= 1
 
 
+@pytest.mark.parametrize("algorithm", ["fova", "cql-fl", "fed-iql", "fedora"])
+def test_fedoras_weights_by_value_serve_every_algorithm_with_critics(tmp_path, corridor, algorithm):
+    result = run(tmp_path, corridor, rounds=1, algorithm=algorithm, aggregation="value")
+    clients = json.loads((result.directory / "metrics.jsonl").read_text().splitlines()[-1])["clients"].values()
+    weights = np.exp([0.1 * client["value"] for client in clients])
+    np.testing.assert_allclose([one["server_weight"] for one in clients], weights / weights.sum(), rtol=1e-5)
+
+
+def test_fedora_learns_the_way_from_clients_who_walk_badly(tmp_path):
+    clients = Federation.of({name: walks(i, right=0.45) for i, name in enumerate("ab")}, action=SPACE.action)
+    learning = {
+        "hidden": (16,),
+        "batch_size": 64,
+        "discount": 0.9,
+        "actor_lr": 3e-3,
+        "critic_lr": 3e-3,
+        "tau": 0.02,
+    }
+    result = run(tmp_path, clients, algorithm="fedora", rounds=12, local_steps=60, **learning)
+    np.testing.assert_array_equal(result.policy(EVERY_PLACE), 1)
+
+
+def test_weights_by_value_without_critics_are_refused_with_what_to_use_instead(tmp_path, corridor):
+    with pytest.raises(FovaError, match=r"makes none\. Choose returns"):
+        run(tmp_path, corridor, rounds=1, algorithm="fed-bc", aggregation="value")
+
+
 def test_an_algorithm_for_continuous_actions_is_refused_before_anything_is_written(tmp_path, corridor):
-    with pytest.raises(FovaError, match=r"fedora serves continuous actions only, .*; choose one of cql-fl, fed-bc"):
-        run(tmp_path, corridor, algorithm="fedora")
+    with pytest.raises(FovaError, match=r"drpo serves continuous actions only, .*; choose one of cql-fl, fed-bc"):
+        run(tmp_path, corridor, algorithm="drpo")
     assert not (tmp_path / "run").exists()

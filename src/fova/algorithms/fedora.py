@@ -7,10 +7,12 @@ additions:
 - The actor is held near the federated policy and near the client's previous one.
 - The local objective decays while the federated pair does better.
 - The server weights clients by the value of their policies.
+
+`fova.algorithms.discrete.fedora` is the counterpart for discrete actions.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fova.algorithms.base import Batch, Broadcast, Data, Learner, Submission, replace
 from fova.algorithms.td3bc import FedTd3Bc, cloning_loss, q_term, smoothed_action
-from fova.networks import Critic, DeterministicActor
+from fova.networks import DeterministicActor
 from fova.settings import Within
 
 
@@ -26,11 +28,6 @@ class Extra(eqx.Module):
     target_actor: DeterministicActor
     previous_actor: DeterministicActor  # the client's actor at the end of its previous round
     decay: Float[Array, ""]  # factor on the local objective
-
-
-def pair_value(actor: DeterministicActor, critic: Critic, data: Data) -> Float[Array, ""]:
-    """J: the mean of Q_1(s, pi(s)) over all of a client's states."""
-    return data.mean(lambda batch: critic(batch.observations, actor(batch.observations).mode())[0])
 
 
 @dataclass(frozen=True)
@@ -81,10 +78,14 @@ class Fedora(FedTd3Bc):
 
     def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
         assert broadcast.critic is not None
-        value = pair_value(learner.actor.network, learner.critic.network, data)
-        federated_value = pair_value(broadcast.actor, broadcast.critic, data)
+        value = self.pair_value(learner.actor.network, learner.critic.network, data)
+        federated_value = self.pair_value(broadcast.actor, broadcast.critic, data)
         decay = jnp.where(federated_value > value, learner.extra.decay * self.decay, learner.extra.decay)
         learner, submission = super().submit(learner, broadcast, data)
         metrics = submission.metrics | {"value": value, "decay": decay}
         extra = Extra(learner.extra.target_actor, previous_actor=learner.actor.network, decay=decay)
         return replace(learner, extra=extra), Submission(submission.parameters, self.value_weight * value, metrics)
+
+    def pair_value(self, actor: Any, critic: Any, data: Data) -> Float[Array, ""]:
+        """J: the mean of Q_1(s, pi(s)) over all of a client's states."""
+        return data.mean(lambda batch: critic(batch.observations, actor(batch.observations).mode())[0])

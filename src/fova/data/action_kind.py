@@ -59,9 +59,14 @@ def discrete_actions(
     return Discrete(declared) if declared else Discrete.numbered(_count(sources))
 
 
-def agreed_names(sources: Mapping[str, LoggedActions], given: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The names of the actions that the user gave or the sources declare; empty if nobody says any."""
-    agreed, whose = given, "action_names"
+def agreed_names(
+    sources: Mapping[str, LoggedActions], given: tuple[str, ...] = (), whose: str = "action_names"
+) -> tuple[str, ...]:
+    """The names of the actions that are given or that the sources declare; empty if nobody says any.
+
+    `whose` says in an error where the given names come from.
+    """
+    agreed = given
     for name, source in sources.items():
         if source.names is None:
             continue

@@ -20,7 +20,7 @@ from fova.data.cutting import cut
 from fova.data.fields import decoding, fault
 from fova.data.paths import as_path, refuse_special
 from fova.data.rows import Table
-from fova.data.tables.arrow import ENDINGS, ending, is_table_file, open_table
+from fova.data.tables.arrow import ending, is_table_file, known_endings, open_table
 from fova.data.tables.guess import columns_wanted
 from fova.data.transitions import Floats, Transitions
 from fova.errors import FovaError
@@ -103,7 +103,7 @@ def _reader(name: str, download: bool) -> tuple[str, Callable[[], Table]]:
             raise fault(
                 path,
                 "",
-                f"{ending}, so its format is not known. Known endings: {', '.join((*READERS, *ENDINGS[:-1]))}.",
+                f"{ending}, so its format is not known. Arrays end in {', '.join(READERS)}. {known_endings(path)}",
             )
         refuse_special(path)
         kind, read = READERS[path.suffix.lower()]

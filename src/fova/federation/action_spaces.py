@@ -21,15 +21,53 @@ def agreed_actions(
 ) -> ActionSpace | None:
     """The action space of all sources; None if their actions are continuous and none is given."""
     logged = {name: source.logged_actions for name, source in found.items()}
+    if kind == "auto" and all(_are_quantities(source) for source in found.values()):
+        kind = "continuous"
     if isinstance(action, Discrete):
         agreed_names(logged, action.names)
         return action
+    _refuse_codes_of_choices(found, kind)
     discrete = discrete_actions(logged, kind, names, bounds is not None)
     if action is not None and discrete is not None:
         raise FovaError(
             f"The actions are discrete ({discrete.words()}), but {action.words()} of numbers are expected."
         )
     return action or discrete
+
+
+def _are_quantities(source: Source) -> bool:
+    """Whether the source is a table whose columns say that actions are numbers."""
+    return source.action_columns is not None and source.action_names is None
+
+
+def _refuse_codes_of_choices(found: Mapping[str, Source], kind: ActionKind) -> None:
+    """Refuse to train the codes that a table's choices were given as if they were the numbers in the table."""
+    for name, source in found.items():
+        if kind == "continuous" and source.action_columns is not None and source.action_names is not None:
+            column = source.action_columns[0]
+            raise FovaError(
+                f"{name}: {column} is read as a choice, but actions are said to be continuous. If it holds "
+                f"quantities, say so in the columns: numbers={column}"
+            )
+
+
+def insist_on_actions(
+    task: str, action: ActionSpace, found: Mapping[str, Source], kind: ActionKind, names: tuple[str, ...]
+) -> None:
+    """Refuse what the user or the sources say about discrete actions if the task has others."""
+    logged = {name: source.logged_actions for name, source in found.items() if source.action_columns is None}
+    if isinstance(action, Discrete):
+        agreed_names(logged, action.names, task)
+        if names and names != action.names:
+            raise FovaError(
+                f"action_names are given, but {task} has names of its own: {', '.join(action.names[:12])} ... "
+                "Leave action_names out."
+            )
+        return
+    named = next((name for name, each in logged.items() if each.names), None)
+    if kind == "discrete" or names or named:
+        said = f"the actions of {named} have names" if named else "discrete actions are asked for"
+        raise FovaError(f"{task} has {action.words()} of numbers, but {said}. Leave --task out, or take another.")
 
 
 def declared_bounds(found: Mapping[str, Source]) -> Bounds:

@@ -50,7 +50,10 @@ def by_size(submissions: Submission, by_returns: Float[Array, " clients"]) -> Fl
 def by_value(submissions: Submission, by_returns: Float[Array, " clients"]) -> Float[Array, " clients"]:
     """Log-weights of softmax(0.1 * estimated value), as in FEDORA."""
     if "value" not in submissions.metrics:
-        raise FovaError("Aggregation by value needs critics, and this algorithm has none. Choose uniform or size.")
+        raise FovaError(
+            "Aggregation by value needs an estimate of each policy's value, and this algorithm makes none. Choose "
+            "returns, which weights clients by the returns in their data, or uniform or size."
+        )
     return 0.1 * submissions.metrics["value"]
 
 

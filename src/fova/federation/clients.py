@@ -29,10 +29,10 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions, check, join, refuse_unbounded
 from fova.errors import FovaError, unknown
-from fova.federation.action_spaces import Bounds, agreed_actions, bounded, declared_bounds
+from fova.federation.action_spaces import Bounds, agreed_actions, bounded, declared_bounds, insist_on_actions
 from fova.recipe import Recipe
 from fova.settings import Within, check_ranges, shown
-from fova.spaces import ActionSpace, Discrete, Space
+from fova.spaces import ActionSpace, Space
 from fova.tasks import datasets
 from fova.tasks.registry import Task
 
@@ -162,19 +162,17 @@ class Federation:
         insist_on_sources(names, task)
         recipe = None
         if reader is not None:
-            recipe, found = _read_tables(reader, names, tell)
+            recipe, found = _read_tables(_reader_for(reader, task), names, tell)
         else:
             found = {name: _load(name, parts, task, seed, tell) for name in names}
         loaded = {name: source.transitions for name, source in found.items()}
         _note_all(found, note)
         if task is None:
-            if reader is not None and actions == "auto":  # the columns say which are numbers and which are choices
-                actions = "auto" if any(source.action_names for source in found.values()) else "continuous"
             action = agreed_actions(found, action, bounds, actions, tuple(action_names))
             if action is None:
                 actions, bounds = "continuous", bounds or declared_bounds(found)
-        elif actions == "discrete" and not isinstance(task.space.action, Discrete):
-            raise FovaError(f"actions is 'discrete', but {task.name} has {task.space.action.words()}.")
+        else:
+            insist_on_actions(task.name, task.space.action, found, actions, tuple(action_names))
         if recipe is not None and task is None and action is None and bounds is None:
             refuse_unbounded(loaded.values(), beyond=0.0)
         counts = Counter(part.data for part in parts)
@@ -215,6 +213,8 @@ class Federation:
         bounds: Bounds = None,
         private: bool = False,
         note: Callable[[str], None] = lambda message: None,
+        actions: ActionKind = "auto",
+        action_names: Sequence[str] = (),
     ) -> "Federation":
         """A federation of tables in memory or files, by client: pandas and polars frames, Arrow tables, paths.
 
@@ -222,10 +222,14 @@ class Federation:
         """
         if not tables:
             raise FovaError("A federation needs at least one client.")
-        agreed, found = TableReader(Columns.of(columns), private).load(tables)
+        agreed, found = _reader_for(TableReader(Columns.of(columns), private), task).load(tables)
         _note_all(found, note)
         clients = {name: source.transitions for name, source in found.items()}
-        action = Discrete(agreed.choices) if agreed.choices and task is None else None
+        if task is None:
+            action = agreed_actions(found, None, bounds, actions, tuple(action_names))
+        else:
+            action = None
+            insist_on_actions(task.name, task.space.action, found, actions, tuple(action_names))
         if task is None and action is None and bounds is None:
             refuse_unbounded(clients.values(), beyond=0.0)
         return replace(Federation.of(clients, task, bounds, action, "continuous"), recipe=agreed.recipe)
@@ -346,6 +350,11 @@ class Federation:
 def _client_of(spec: ClientSpec) -> str:
     """The name of the client whose data in a sequence this is."""
     return str(spec.name).rpartition(TURN)[0]
+
+
+def _reader_for(reader: TableReader, task: Task | None) -> TableReader:
+    """The reader that holds choices to the actions of the task."""
+    return reader if task is None else replace(reader, task=(task.name, task.space.action))
 
 
 def _read_tables(

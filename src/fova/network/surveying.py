@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from fova.data.tables.columns import Columns
-from fova.data.tables.survey import Agreement, Survey, agree, stated
+from fova.data.tables.survey import Agreement, Survey, agree, for_task, stated
 from fova.errors import FovaError
 from fova.network import messages
 from fova.network.asking import Asking, Reply
@@ -17,6 +17,7 @@ from fova.run.config import Config
 from fova.run.directory import RunDirectory
 from fova.run.records import read_table
 from fova.spaces import Discrete, Space
+from fova.tasks import registry
 
 AGREED = "columns.json"
 SECONDS_TO_ASK_AGAIN = 60.0  # a client that did not answer, or refused
@@ -33,6 +34,8 @@ def agreement(
     agreed = (
         stated(config.columns) if config.run.privacy != "off" else agree(gather(config.columns), config.columns)
     )
+    if config.task:
+        agreed = for_task(agreed, config.task, registry.get(config.task).space.action)
     run.write_json(AGREED, agreed.to_json())
     return agreed
 

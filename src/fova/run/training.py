@@ -292,7 +292,8 @@ def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation |
             "'observations': ['hr', 'map'], 'action': 'dose', 'reward': 'score', 'terminal': 'died'}."
         )
     private = config.run.privacy != "off"
-    federation = Federation.of_tables(named, config.columns, task, bounds, private, progress.note)
+    kind = config.run.actions, config.run.action_names
+    federation = Federation.of_tables(named, config.columns, task, bounds, private, progress.note, *kind)
     return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
 
 

@@ -145,7 +145,7 @@ def test_a_decimal_comma_is_recognised(frame):
     frame["hr"] = frame.hr.map(lambda number: f"{number:.1f}".replace(".", ","))
     said = refusal(frame)
     assert "hr: row 0 holds" in said
-    assert "Write numbers with a decimal point, not with a comma." in said
+    assert "Write numbers with a decimal point and without commas." in said
 
 
 def test_extremes_of_double_precision_are_refused_or_noted(frame):

@@ -7,7 +7,9 @@ their equations serve both kinds of action.
 
 from fova.algorithms.cql import CqlFl
 from fova.algorithms.discrete.cql import DiscreteCqlFl
+from fova.algorithms.discrete.fedora import DiscreteFedora
 from fova.algorithms.discrete.fova import DiscreteFova
+from fova.algorithms.fedora import Fedora
 from fova.algorithms.fova import Fova
 
-COUNTERPARTS: dict[type, type] = {Fova: DiscreteFova, CqlFl: DiscreteCqlFl}
+COUNTERPARTS: dict[type, type] = {Fova: DiscreteFova, CqlFl: DiscreteCqlFl, Fedora: DiscreteFedora}

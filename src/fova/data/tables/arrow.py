@@ -3,7 +3,7 @@
 A table is opened first. Its columns are read one at a time, so that a large Parquet file is never in memory twice.
 """
 
-import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fova.data.fields import decoding, fault, refuse_bombs
-from fova.data.memory import available, refuse_too_large
+from fova.data.memory import refuse_too_large
 from fova.data.paths import refuse_special
+from fova.data.tables.delimited import REMEDY, read_delimited
 from fova.errors import FovaError
 from fova.recipe import is_table
 
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
-REMEDY_CSV = "Save it as UTF-8 text with one line per row and one header line."
 REMEDY_PARQUET = "It is damaged or no Parquet file: fetch or write it again."
-CHUNK = 1 << 20  # bytes
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes per value in memory; 8 for all other types
 
 
@@ -39,7 +38,7 @@ class Columnar:
     notes: tuple[str, ...] = ()
 
     def column(self, name: str) -> "pyarrow.ChunkedArray":
-        remedy = REMEDY_PARQUET if self.format == "Parquet" else REMEDY_CSV
+        remedy = REMEDY_PARQUET if self.format == "Parquet" else REMEDY
         with decoding(self.name, name, remedy):
             return _plain(self.read(name))
 
@@ -52,12 +51,18 @@ def is_table_file(path: Path) -> bool:
 def insist_on_table(path: Path) -> Path:
     """The path of a table. Anything else is refused."""
     if not is_table_file(path):
-        raise FovaError(
-            f"--columns names columns of tables, but {path} is none. Tables end in {', '.join(ENDINGS)}."
-        )
+        given = f"--columns names columns of tables, but {path} is none by its ending"
+        raise FovaError(f"{given}. {known_endings(path)}")
     if not path.exists():
         raise FovaError(f"There is no file {str(path)!r}. Check the spelling and the current directory.")
     return path
+
+
+def known_endings(path: Path) -> str:
+    """What to do with a file whose ending is not that of a table."""
+    is_sheet = ending(path) in (".xlsx", ".xls", ".ods")
+    remedy = "Save the sheet as CSV." if is_sheet else "Rename it if it is a table."
+    return f"Tables end in {', '.join(ENDINGS)}. {remedy}"
 
 
 def ending(path: Path) -> str:
@@ -84,60 +89,23 @@ def open_table(source: Any, name: str | None = None, as_text: Sequence[str] = ()
     if isinstance(source, str | Path):
         path = Path(source)
         refuse_special(path)
-        return _open_parquet(path) if ending(path) == ".parquet" else _open_csv(path, as_text)
-    return _in_memory(_as_arrow(source, name or "table"), name or "table", "table")
+        table = _open_parquet(path) if ending(path) == ".parquet" else _open_csv(path, as_text)
+    else:
+        table = _in_memory(_as_arrow(source, name or "table"), name or "table", "table")
+    for column, times in Counter(table.names).items():
+        if times > 1:
+            raise fault(table.name, column, "is the name of several columns. Give each its own.")
+    return table
 
 
 # --- Files -------------------------------------------------------------------------------------------------
 
 
 def _open_csv(path: Path, as_text: Sequence[str]) -> Columnar:
-    csv = pyarrow_or_advice("pyarrow.csv")
-    compressed = ending(path).endswith(".gz")
-    size = _unpacked(path) if compressed else path.stat().st_size
-    if not size:
-        raise fault(path, "", "is empty. Leave this file out.")
-    refuse_too_large(path, size, size // 8)  # a number and its comma take eight bytes or so
-    delimiter, notes = _delimiter(path, compressed)
-    texts = dict.fromkeys(as_text, pyarrow_or_advice("pyarrow").string())
-    with decoding(path, "", REMEDY_CSV):
-        content = csv.read_csv(
-            path,
-            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=csv.ConvertOptions(strings_can_be_null=True, column_types=texts),
-        )
-    return _in_memory(content, str(path), "TSV" if delimiter == "\t" else "CSV", notes)
-
-
-def _unpacked(path: Path) -> int:
-    """The size of a gzip file's content. Content that does not fit into memory is refused on the way."""
-    unpacking, size, free = zlib.decompressobj(wbits=31), 0, available()
-    with decoding(path, "", "It is damaged or no gzip file: fetch or write it again."), path.open("rb") as stream:
-        while chunk := stream.read(CHUNK):
-            while chunk:
-                size += len(unpacking.decompress(chunk, 64 * CHUNK))
-                if free is not None and size > free:
-                    refuse_too_large(path, size, size // 8)
-                chunk = unpacking.unconsumed_tail
-                if unpacking.eof:
-                    chunk, unpacking = unpacking.unused_data, zlib.decompressobj(wbits=31)
-    return size
-
-
-def _delimiter(path: Path, compressed: bool) -> tuple[str, tuple[str, ...]]:
-    """What separates the fields, from the file's ending and its header line."""
-    import gzip
-
-    if ending(path).startswith(".tsv"):
-        return "\t", ()
-    with decoding(path, "", REMEDY_CSV), gzip.open(path, "rb") if compressed else path.open("rb") as stream:
-        header = stream.readline(CHUNK).decode("utf-8", errors="replace")
-    if "," in header:
-        return ",", ()
-    for delimiter, word in ((";", "semicolons"), ("\t", "tabs")):
-        if delimiter in header:
-            return delimiter, (f"The fields are separated by {word}.",)
-    return ",", ()
+    pyarrow_or_advice("pyarrow.csv")
+    tabs = ending(path).startswith(".tsv")
+    content, notes = read_delimited(path, ending(path).endswith(".gz"), tabs, as_text)
+    return _in_memory(content, str(path), "TSV" if tabs else "CSV", notes)
 
 
 def _open_parquet(path: Path) -> Columnar:
@@ -181,6 +149,8 @@ def _as_arrow(source: Any, name: str) -> "pyarrow.Table":
     pyarrow = pyarrow_or_advice("pyarrow")
     if isinstance(source, pyarrow.Table):
         return source
+    if type(source).__module__.startswith("polars") and hasattr(source, "collect"):  # a lazy frame
+        source = source.collect()
     if hasattr(source, "iloc") and hasattr(source, "reset_index"):  # pandas
         return _of_pandas(source, name)
     with decoding(name, "", "Give a pandas or polars frame, an Arrow table, or a dict of columns."):

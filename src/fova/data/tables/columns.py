@@ -5,6 +5,8 @@
 or a [columns] table in a configuration file. Nothing is guessed here, and no table is read.
 """
 
+import csv
+import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,9 +97,6 @@ class Columns:
 
     def resolve(self, names: Sequence[str], file: str | Path) -> "Resolved":
         """The columns of a table in their roles, patterns expanded. A name that is not there is refused."""
-        for name in names:
-            if names.count(name) > 1:
-                raise fault(file, name, "is the name of several columns. Give each its own.")
         terminal, outcome = self._terminal()
         single = {"episode": self.episode, "time": self.time, "timeout": self.timeout, "terminal": terminal}
         found = {
@@ -134,7 +133,7 @@ class Columns:
 
     def _there(self, name: str, role: str, names: Sequence[str], file: str | Path) -> str:
         if name not in names:
-            raise unknown(f"column in {file} for {role}", name, names)
+            raise _no_column(name, role, names, file)
         return name
 
     def _observations(
@@ -149,9 +148,13 @@ class Columns:
                     )
                 chosen.append(pattern)
                 continue
-            matching = [name for name in names if name not in taken and fnmatchcase(name, pattern)]
+            matching = [
+                name
+                for name in names
+                if name not in taken and fnmatchcase(name, pattern) and not UNNAMED.fullmatch(name)
+            ]
             if not matching:
-                raise unknown(f"column in {file} for observations", pattern, names)
+                raise _no_column(pattern, "observations", names, file)
             chosen += [name for name in sorted(matching, key=_natural) if name not in chosen]
         return tuple(dict.fromkeys(chosen))
 
@@ -182,7 +185,23 @@ class Resolved(NamedTuple):
         return {*self.observations, *self.actions, *map(str, single)}
 
 
+# Columns that pandas or a spreadsheet wrote without being asked. A pattern does not choose them.
+UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
+
 AGREED = "agreed"  # in a configuration file: the clients agree on the vocabulary
+
+
+def _no_column(name: str, role: str, names: Sequence[str], file: str | Path) -> FovaError:
+    awkward = next((each for each in names if "," in each), None)
+    hint = "" if awkward is None else f"A name with a comma is written in quotes: '{quoted([awkward])}'"
+    return unknown(f"column in {file} for {role}", name, names, hint)
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Names of columns in one text, as `--columns` takes them. A name with a comma is in quotes."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
 
 
 # --- Reading what a user wrote -----------------------------------------------------------------------------
@@ -191,7 +210,8 @@ AGREED = "agreed"  # in a configuration file: the clients agree on the vocabular
 def _pairs(texts: Iterable[str], option: str, example: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in texts:
-        name, equals, value = str(text).partition("=")
+        # The name of a column may hold a "="; a role and a way to treat missing values do not.
+        name, equals, value = str(text).rpartition("=") if option == "missing" else str(text).partition("=")
         if not equals or not name or not value:
             raise FovaError(f"{option}: {text!r} is not NAME=VALUE. Write for instance: --{option} {example}")
         if name in found:
@@ -228,7 +248,7 @@ def _text(value: Any, role: str) -> str:
 
 
 def _names(value: Any, role: str) -> tuple[str, ...]:
-    names = tuple(value.split(",")) if isinstance(value, str) else value
+    names = tuple(next(csv.reader([value]), ())) if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
         raise FovaError(f"columns: {role} is {shown(value)}, but must be names of columns, as in hr,map.")
     return tuple(names)

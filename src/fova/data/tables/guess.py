@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fova.data.tables.arrow import Columnar
-from fova.data.tables.columns import REQUIRED
+from fova.data.tables.columns import REQUIRED, quoted
 from fova.data.tables.logged import FEW, sentinel_in
 from fova.data.tables.values import is_text, is_whole
 from fova.data.transitions import bounds_in_words
@@ -61,7 +61,10 @@ class Proposal:
 
     def flags(self) -> str:
         """The proposal as flags that can be pasted."""
-        parts = [f"{role}={','.join(names)}" for role, names in self.roles.items() if names]
+        listed = ("observations", "action", "categories", "na")  # the other roles have one name each
+        parts = [
+            f"{role}={quoted(names) if role in listed else names[0]}" for role, names in self.roles.items() if names
+        ]
         return " ".join(["--columns", *map(_quoted, parts), *self.options])
 
 
@@ -95,6 +98,7 @@ class _Look:
     """A column's name, type and first values."""
 
     def __init__(self, table: Columnar, name: str) -> None:
+        import pyarrow
         from pyarrow import types
 
         self.name, self.rows = name, min(table.rows, ENOUGH)
@@ -105,11 +109,11 @@ class _Look:
         self.temporal = bool(types.is_temporal(self.kind))
         self.boolean = bool(types.is_boolean(self.kind))
         self.words = {word for word in re.split(r"[^a-z0-9]+", name.lower()) if word}
-        self.different = int(self.column.unique().drop_null().__len__()) if not types.is_nested(self.kind) else 0
+        self.nested = bool(types.is_nested(self.kind))
+        self.values = pyarrow.array([]) if self.nested else self.column.unique().drop_null()
+        self.different = len(self.values)
         self.numbers = None
-        if not (self.text or self.temporal or types.is_nested(self.kind) or types.is_null(self.kind)):
-            import pyarrow
-
+        if not (self.text or self.temporal or self.nested or types.is_null(self.kind)):
             self.numbers = self.column.cast(pyarrow.float64()).drop_null().to_numpy()
 
     @property
@@ -124,8 +128,11 @@ class _Look:
     def about(self, role: str) -> About:
         if self.numbers is not None and len(self.numbers):
             shown = f"{self.numbers.min():.6g} to {self.numbers.max():.6g}"
+        elif self.temporal and self.different:
+            times = self.values.sort()
+            shown = f"{times[0]} to {times[-1]}"
         else:
-            first = [label(value) for value in self.column.unique().drop_null().to_pylist()[:MOST_SHOWN]]
+            first = [label(value) for value in self.values.to_pylist()[:MOST_SHOWN]]
             shown = ", ".join(first) + (f", ... ({self.different:,})" if self.different > MOST_SHOWN else "")
         return About(self.name, str(self.kind), self.missing, shown, role)
 
@@ -163,7 +170,7 @@ def _add_options(proposal: Proposal, looks: dict[str, _Look], tables: Sequence[C
     roles, missing = proposal.roles, []
     for name in (name for name in roles["observations"] if name in looks):
         look = looks[name]
-        if look.missing:
+        if any(name in table.names and table.column(name).null_count for table in tables):
             missing.append(f"{name}={'unknown' if look.text else 'carry-mean'}")
         if look.numbers is not None and len(look.numbers):
             sentinel = sentinel_in(look.numbers.astype(np.float32))

@@ -11,9 +11,10 @@ from fova.data.fields import fault
 from fova.data.sources import Source
 from fova.data.tables.columns import Columns
 from fova.data.tables.logged import Logged, read
-from fova.data.tables.survey import Agreement, Survey, agree, stated, survey
+from fova.data.tables.survey import Agreement, Survey, agree, for_task, stated, survey
 from fova.data.tables.values import Coded
 from fova.data.transitions import Floats
+from fova.spaces import ActionSpace
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class TableReader:
     columns: Columns
     private: bool = False  # clients tell nothing, so the mapping must say everything
     agreed: Agreement | None = None  # over a network: what the server derived for all clients
+    task: tuple[str, ActionSpace] | None = None  # the name and the actions of the task, if there is one
 
     def load(
         self, tables: Mapping[str, Any], tell: Callable[[str], None] = lambda message: None
@@ -35,6 +37,8 @@ class TableReader:
         agreed = self.agreed or (
             stated(self.columns) if self.private else agree(surveys(logged, self.columns), self.columns)
         )
+        if self.task is not None:
+            agreed = for_task(agreed, *self.task)
         return agreed, {name: encoded(logged.pop(name), agreed) for name in list(logged)}
 
 

@@ -133,9 +133,15 @@ def _input(table: Columnar, name: str, columns: Columns) -> tuple[Floats | Coded
         return values.categories(table, name, na), []
     if not values.is_text(kind) or values.holds_numbers(table.column(name), na):
         return values.numbers(table, name, na)
+    values.refuse_doubtful_text(table, name, na)
     coded = values.categories(table, name, na)
-    listed = ", ".join(coded.names[:6]) + (", ..." if len(coded.names) > 6 else "")
-    return coded, [shown(f"{name} is text, read as a category: {listed}.")]
+    notes = [f"{name} is text, read as a category: {_first(coded.names)}."]
+    notes += values.notes_on_spelling(name, coded.names)
+    return coded, [shown(note) for note in notes]
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(name[:40] for name in names[:6]) + (", ..." if len(names) > 6 else "")
 
 
 def _carried(
@@ -196,10 +202,15 @@ def _actions(table: Columnar, roles: Resolved, columns: Columns) -> tuple[Floats
             f"is a choice among values, and there are {len(roles.actions)} action columns. Several choices at once "
             "are not supported: join them into one column, or say that they are quantities (numbers=...).",
         )
+    if values.is_text(table.kinds[choices[0]]) and choices[0] not in columns.categories:
+        values.refuse_doubtful_text(table, choices[0], na)
     coded = values.categories(table, choices[0], na)
     values.refuse_missing(table, choices[0], coded.codes == NO_VALUE, "An unknown action cannot be learned from.")
-    listed = ", ".join(coded.names[:6]) + (", ..." if len(coded.names) > 6 else "")
-    return coded, [shown(f"{choices[0]} is a choice among {len(coded.names)} actions: {listed}.")]
+    notes = [
+        f"{choices[0]} is a choice among {counted(len(coded.names), 'action')}: {_first(coded.names)}.",
+        *values.notes_on_spelling(choices[0], coded.names),
+    ]
+    return coded, [shown(note) for note in notes]
 
 
 def _is_choice(table: Columnar, name: str, columns: Columns) -> bool:

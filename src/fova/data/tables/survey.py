@@ -5,8 +5,8 @@ values of each category, and a count and a sum of each column whose mean stands 
 derives one recipe for all (`agree`). A vocabulary or mean that the user gives in the mapping is not asked for.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,9 +16,11 @@ from fova.data.tables.logged import Logged
 from fova.data.tables.values import MOST_CATEGORIES, Coded, by_number
 from fova.errors import FovaError
 from fova.recipe import Input, Recipe
+from fova.spaces import ActionSpace, Discrete
 
 Kind = Literal["number", "category", "empty"]
 KINDS = ("number", "category", "empty")
+MOST_LISTED = 25  # names of actions in a message
 NO_STATISTICS = "under privacy clients tell nothing about their data. In a configuration file, give {what}"
 
 
@@ -150,6 +152,35 @@ def stated(columns: Columns) -> Agreement:
     if len(columns.action) > 1 and any(name in columns.categories for name in columns.action):
         raise FovaError("Several choices at once are not supported: join the action columns into one.")
     return Agreement(Recipe(inputs), columns.action, choices)
+
+
+def for_task(agreed: Agreement, task: str, action: ActionSpace) -> Agreement:
+    """The agreement with choices in the order of a task's actions. Actions that the task does not have are refused.
+
+    Choices are the task's by name, or all of them are codes, whole numbers that count the task's actions from 0 on.
+    """
+    if agreed.choices is None:
+        return agreed
+    (column,) = agreed.actions
+    if not isinstance(action, Discrete):
+        raise FovaError(
+            f"{column}: it is read as a choice among {len(agreed.choices)} actions ({_listed(agreed.choices)}), "
+            f"but {task} has {action.words()} of numbers. If it holds quantities, add numbers={column}."
+        )
+    codes = Discrete.numbered(action.count).names
+    for names in (action.names, codes):
+        if set(agreed.choices) <= set(names):
+            return replace(agreed, choices=names)
+    strange = [name for name in agreed.choices if name not in action.names]
+    wrong = next((name for name in strange if name not in codes), strange[0])
+    raise FovaError(
+        f"{column}: it holds {wrong!r}, which is no action of {task}. Its {action.count} actions are "
+        f"{_listed(action.names)}. Use these names, or their codes 0 to {action.count - 1} in this order."
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_LISTED]) + (", ..." if len(names) > MOST_LISTED else "")
 
 
 def _insist_on_one_layout(surveys: Mapping[str, Survey]) -> Survey:

@@ -4,6 +4,8 @@ Every error names the file, the column, the row (counted from 0 in the table as 
 are. A missing value is an empty cell, NaN or one of the values that `na` declares.
 """
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +24,8 @@ MOST_CATEGORIES = 1000
 MOSTLY = 0.5  # a text column is one of numbers with mistakes in it if more than this share of it are numbers
 FEW_DIGITS = 0.01  # rounding to single precision may be this share of a column's spread
 REPAIR = "Repair the log, or remove those episodes."
+WITH_UNIT = re.compile(r"[<>~≤≥]?\s*[-+]?\d+(?:[.,]\d+)?\s*([%‰°µμa-zA-Z/²³]+)")
+MANY = 50  # a column of more different texts, most of which occur once, holds identifiers or remarks
 
 
 class Coded(NamedTuple):
@@ -117,7 +121,7 @@ def _parsed(table: Columnar, column: Any, name: str, na: Sequence[str]) -> "pyar
         text = coded.names[coded.codes[rows[0]]]
         remedy = "Correct it, or declare it as a missing value (na=...)."
         if _as_number(text.replace(",", ".")) == _as_number(text.replace(",", ".")):
-            remedy = "Write numbers with a decimal point, not with a comma."
+            remedy = "Write numbers with a decimal point and without commas."
         given = f"row {rows[0]} holds {text[:40]!r}, not a number ({counted(len(rows), 'such row')}"
         raise fault(table.name, name, f"{given} of {len(wrong):,}). {remedy}")
     return pyarrow.chunked_array([np.append(values, np.nan)[coded.codes]])
@@ -168,6 +172,37 @@ def is_marked_category(kind: "pyarrow.DataType") -> bool:
     from pyarrow import types
 
     return bool(types.is_dictionary(kind) or types.is_boolean(kind))
+
+
+def refuse_doubtful_text(table: Columnar, name: str, na: Sequence[str]) -> None:
+    """Refuse a column of text that is hardly meant as a category, until the user says that it is."""
+    coded = _coded(table.column(name), na)
+    known = coded.codes[coded.codes != NO_VALUE]
+    if not len(known):
+        return
+    meant = f"If they are meant as categories, add categories={name}."
+    units = [(found[1] if (found := WITH_UNIT.fullmatch(text)) else None) for text in coded.names]
+    unit, count = Counter(units[code] for code in known.tolist()).most_common(1)[0]
+    if unit is not None and count > MOSTLY * len(known):
+        first = next(row for row, code in enumerate(coded.codes) if code != NO_VALUE and units[code] == unit)
+        given = f"row {first} holds {coded.names[coded.codes[first]][:40]!r}, a number with a unit"
+        remedy = f"Store the numbers alone, all in one unit. {meant}"
+        raise fault(table.name, name, f"{given} ({counted(count, 'such row')} of {len(coded.codes):,}). {remedy}")
+    if len(coded.names) > max(MANY, MOSTLY * len(known)):
+        given = f"{len(coded.names):,} different texts in {len(known):,} rows, such as {coded.names[0][:40]!r}"
+        raise fault(table.name, name, f"holds {given}. Leave it out if it identifies rows or is a remark. {meant}")
+
+
+def notes_on_spelling(name: str, names: Sequence[str]) -> list[str]:
+    """A note on categories that differ in upper and lower case only."""
+    alike: dict[str, list[str]] = {}
+    for each in names:
+        alike.setdefault(each.casefold(), []).append(each)
+    same = next((group for group in alike.values() if len(group) > 1), None)
+    if same is None:
+        return []
+    listed = " and ".join(map(repr, same))
+    return [f"{name}: {listed} differ in upper and lower case only, and count as different values."]
 
 
 def categories(table: Columnar, name: str, na: Sequence[str] = ()) -> Coded:
@@ -233,7 +268,8 @@ def flags(table: Columnar, name: str) -> NDArray[np.bool_]:
     column = table.column(name)
     if is_text(column.type):
         example = next((text for text in column.to_pylist() if text), "")
-        raise fault(table.name, name, f"holds text ({str(example)[:40]!r}); only 0 and 1 have a meaning here.")
+        given = f"holds text ({str(example)[:40]!r}); only 0 and 1 have a meaning here"
+        raise fault(table.name, name, f"{given}. Write 1 for yes and 0 for no.")
     refuse_times(table, column.type, name)
     values = _exact(table, column, name)
     absent = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
