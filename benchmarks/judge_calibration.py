@@ -1,12 +1,15 @@
 """How far the judge is to be trusted: its estimates beside true returns. results/judge_calibration.json.
 
-    NPROC=1 nice python benchmarks/judge_calibration.py      measure what is missing
-    make results-tables                                      write the tables of docs/judging.md
+    nice python benchmarks/judge_calibration.py
 
-For every task: a federation of four clients of unequal quality, policies of unequal quality (each client's own
-clone, several algorithms, early and late rounds), their true discounted return from rollouts, and what the judge
-says about each, with its default settings. Every policy and every verdict is kept when it is done. Interrupt it at
-any time; the next start goes on with what is missing.
+One command does everything: it makes the data, trains the policies, plays them, judges them and writes the tables
+of docs/judging.md. For every task: a federation of four clients of unequal quality, nine policies (each client's
+own clone, several algorithms, early and late rounds), their true discounted return from rollouts, and what the
+judge says about each, with its default settings. Every policy and every verdict is kept when it is done. Interrupt
+it at any time; the next start goes on with what is missing.
+
+The criteria stand here, before anything is measured: `CRITERIA`. Settings of the judge are to be chosen on other
+data and other policies: `--seed 100 --results other.json` makes some.
 """
 
 import argparse
@@ -23,12 +26,15 @@ from fova.evaluation.judging.judge import JudgeSettings, judge
 from fova.evaluation.rollouts import play
 from fova.federation.clients import ClientSpec, Federation
 from fova.machine.files import write_atomically
+from fova.paper import calibration, marked
 from fova.policy import Policy, load_policy
 from fova.run.directory import RunDirectory
 from fova.run.judged import own_policies
 from fova.tasks import registry
 
 RESULTS = Path("results/judge_calibration.json")
+SEED = 1  # of the data, of which episodes are held out, and of the training
+CRITERIA = {"rank_correlation": 0.7, "coverage": 0.8}  # least mean over tasks, least share of all 90 % intervals
 HOLD_OUT = 0.5
 FIGURES = ("value", "low", "high", "data_value", "bias", "episode_error", "fit_error", "inside")
 TRAINING: dict[str, Any] = {
@@ -60,17 +66,19 @@ POLICIES: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     "fed-bc by returns": ("fed-bc", {"aggregation": "returns"}, (5, 40)),
     "fova": ("fova", {}, (10, 40)),
 }
+POLICIES_OF_A_TASK = 4 + sum(len(rounds) for _, _, rounds in POLICIES.values())
 
 
-def federation_of(task: str) -> Federation:
+def federation_of(task: str, seed: int) -> Federation:
     setting = TASKS[task]
     specs = [ClientSpec(quality, setting.size) for quality in setting.clients]
-    return Federation.build(specs, registry.get(task)).holding_out(HOLD_OUT)
+    return Federation.build(specs, registry.get(task), seed).holding_out(HOLD_OUT, seed)
 
 
-def trained(task: str, label: str, federation: Federation, folder: Path) -> dict[str, Policy]:
+def trained(task: str, label: str, federation: Federation, seed: int, folder: Path) -> dict[str, Policy]:
     """The policies of one training, by label. They are kept in `folder`."""
     algorithm, settings, rounds = POLICIES[label]
+    settings = settings | TRAINING | {"seed": seed}
     directory = folder / f"{task}-{label.replace(' ', '-')}"
     if not (directory / "done").exists():
 
@@ -80,9 +88,7 @@ def trained(task: str, label: str, federation: Federation, folder: Path) -> dict
 
         run = directory / f"run-{time.time_ns()}"  # an interrupted one is left alone
         last = max(rounds, default=40)
-        fova.train(
-            task, federation, algorithm=algorithm, directory=run, on_round=keep, rounds=last, **TRAINING, **settings
-        )
+        fova.train(task, federation, algorithm=algorithm, directory=run, on_round=keep, rounds=last, **settings)
         (directory / "done").write_text(run.name)
     if not rounds:
         run = directory / (directory / "done").read_text()
@@ -104,32 +110,58 @@ def measured(policy: Policy, task: str, federation: Federation) -> dict[str, Any
     }
 
 
-def measure(results: dict[str, Any], folder: Path) -> None:
-    for task in TASKS:
+def measure(results: dict[str, Any], path: Path, folder: Path) -> None:
+    seed = results["seed"]
+    for number, task in enumerate(TASKS, start=1):
         done = results["tasks"].setdefault(task, {})
-        federation = federation_of(task)
+        if len(done) == POLICIES_OF_A_TASK:
+            continue
+        federation = federation_of(task, seed)
         for label in POLICIES:
-            for name, policy in trained(task, label, federation, folder).items():
+            for name, policy in trained(task, label, federation, seed, folder).items():
                 if name in done:
                     continue
                 done[name] = measured(policy, task, federation)
-                write_atomically(RESULTS, (json.dumps(results, indent=1) + "\n").encode())
-                print(task, name, done[name], flush=True)
+                write_atomically(path, (json.dumps(results, indent=1) + "\n").encode())
+                place = f"task {number} of {len(TASKS)}, policy {len(done)} of {POLICIES_OF_A_TASK}"
+                truth, judged = done[name]["true_value"], done[name]["judged"]
+                interval = f"[{judged['low']:.4g}, {judged['high']:.4g}]"
+                print(
+                    f"{place}: {task}, {name}: true {truth:.4g}, judged {judged['value']:.4g} {interval}",
+                    flush=True,
+                )
+
+
+def conclude(path: Path) -> None:
+    """Print whether the criteria hold."""
+    tasks = calibration.load(path).values()
+    found = {
+        "rank_correlation": float(np.mean([task.rank_correlation for task in tasks])),
+        "coverage": float(np.concatenate([task.covered for task in tasks]).mean()),
+    }
+    for name, least in CRITERIA.items():
+        print(f"{name}: {found[name]:.2f}, at least {least} wanted: {'yes' if found[name] >= least else 'NO'}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--folder", type=Path, default=Path("runs/judge-calibration"), help="where policies are kept"
-    )
+    parser.add_argument("--folder", type=Path, default=Path("runs/judge-calibration"), help="keeps the policies")
+    parser.add_argument("--seed", type=int, default=SEED, help="other seeds are for choosing settings of the judge")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     settings = asdict(JudgeSettings())
-    fresh = {"judge": settings | {"hidden": list(settings["hidden"])}, "hold_out": HOLD_OUT, "tasks": {}}
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else fresh
-    if results["judge"] != fresh["judge"]:
-        parser.error(f"{RESULTS} was measured with other settings of the judge. Move it away to begin anew.")
-    options.folder.mkdir(parents=True, exist_ok=True)
-    measure(results, options.folder)
+    judge_settings = settings | {"hidden": list(settings["hidden"])}
+    fresh = {"seed": options.seed, "judge": judge_settings, "hold_out": HOLD_OUT, "tasks": {}}
+    path: Path = options.results
+    results = json.loads(path.read_text()) if path.exists() else fresh
+    if results | {"tasks": {}} != fresh:
+        parser.error(f"{path} was measured with another seed or other settings. Move it away to begin anew.")
+    folder = options.folder / f"seed-{options.seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    measure(results, path, folder)
+    conclude(path)
+    if path == RESULTS:
+        marked.main(Path())
 
 
 if __name__ == "__main__":

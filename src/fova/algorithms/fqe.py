@@ -130,7 +130,7 @@ class Fqe(ActorCritic):
     """Least target: a value per step is a weighted mean of rewards, so it is never below all of them."""
     highest: float = LARGEST
     """Largest target."""
-    tau: Annotated[float, Within(0, 1)] = 0.05
+    tau: Annotated[float, Within(0, 1)] = 0.2
     """Share of the current critics that the target critics take over at every step."""
     hidden: Annotated[tuple[int, ...], Within(1, 65_536)] = (64, 64)
     """Widths of the hidden layers of the critics."""

@@ -114,8 +114,10 @@ def command(arguments: list[str]) -> None:
     finally:
         progress.finish()
     terminal.write_line(f"policy   {run.policy}\nmetrics  {run.path / 'metrics.jsonl'}")
-    if network.judge:
+    if network.judge and (run.path / VERDICT).exists():
         _show_verdict(run.path / VERDICT, terminal)
+    elif network.judge:
+        terminal.write_line("Every client keeps its verdict on its own episodes: judge.json in its state folder")
 
 
 def _show_verdict(path: Path, terminal: Terminal) -> None:

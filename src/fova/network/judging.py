@@ -14,7 +14,7 @@ from safetensors.numpy import save
 from fova.algorithms.fqe import Fqe
 from fova.errors import FovaError
 from fova.evaluation.judging.client import Scale
-from fova.evaluation.judging.judge import JudgeSettings, normaliser_of
+from fova.evaluation.judging.judge import JudgeSettings, Promise, normaliser_of
 from fova.policy import Policy, insist_on_sound_weights, parse_weights
 from fova.run.config import RunConfig
 from fova.settings import fill
@@ -62,27 +62,28 @@ class Judging:
         return Judging(policy, discount, settings, scale)
 
 
-def insist_on_open(private: bool, secure: bool) -> None:
-    """Refuse to judge a run whose clients were promised that the server sees nothing of a single one."""
-    if private or secure:
-        promise = "differential privacy" if private else "secure aggregation"
-        raise FovaError(
-            f"This run was trained with {promise}. Judging it over the network would send exact figures of every "
-            "client. Let every client judge the policy on its own machine: fova judge RUN --data FILE"
-        )
+DATA = ("hold_out", "seed", "actions", "action_names", "action_low", "action_high")
+PRIVACY = ("privacy", "privacy_clip", "privacy_noise", "privacy_delta", "privacy_accountant")
 
 
-def run_settings(trained: RunConfig, settings: JudgeSettings) -> RunConfig:
+def settings_for(trained: RunConfig, settings: JudgeSettings, promise: Promise | None) -> JudgeSettings:
+    """How the fit of a run's policy combines clients: as robustly as the training, and as it was promised."""
+    if promise is None:
+        return settings.combining_like(trained.aggregation)
+    if promise.privacy is None:  # secure aggregation, which the server has for sums only
+        return replace(settings, aggregation=trained.aggregation)
+    return promise.settings(settings)
+
+
+def run_settings(trained: RunConfig, settings: JudgeSettings, promise: Promise | None = None) -> RunConfig:
     """The rounds of the fit, on the episodes that the training held out. Rewards are those of the log."""
-    unchanged: Mapping[str, Any] = {
-        name: getattr(trained, name)
-        for name in ("hold_out", "seed", "actions", "action_names", "action_low", "action_high")
-    }
-    rounds = settings.round_settings()
-    return replace(
-        RunConfig(**unchanged),
+    kept = DATA if promise is None else DATA + PRIVACY
+    unchanged: Mapping[str, Any] = {name: getattr(trained, name) for name in kept}
+    return RunConfig(
+        **unchanged,
         rounds=settings.rounds,
-        local_steps=rounds.local_steps,
+        local_steps=settings.round_settings().local_steps,
         aggregation=settings.aggregation,
         normalise=False,
+        reward_unit="algorithm" if promise is None else promise.reward_unit,
     )

@@ -1,10 +1,14 @@
 """A client that judges a policy: it fits critics to the episodes that it holds out, and reports on itself.
 
-Only sums over the judged rows, critics, and at the end the client's own figures leave it.
+Only sums over the judged rows, critics, and at the end the client's own figures leave it. In a run with privacy or
+secure aggregation only critics do.
 """
 
+import json
 import shutil
+from dataclasses import asdict
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from flwr.app import RecordDict
@@ -12,12 +16,15 @@ from flwr.app import RecordDict
 from fova.algorithms.base import Data
 from fova.evaluation.judging import client as judging
 from fova.evaluation.judging.client import Evidence, Fit
-from fova.evaluation.judging.judge import evidence_of
+from fova.evaluation.judging.judge import evidence_of, verdict
+from fova.evaluation.judging.verdict import Figures
 from fova.federation.statistics import ClientStatistics, Statistics
+from fova.machine.files import write_atomically
 from fova.network import messages
 from fova.network.client import Client
 from fova.network.intake import Refused
 from fova.network.judging import Judging
+from fova.run.directory import VERDICT
 
 
 class JudgingClient(Client):
@@ -37,17 +44,28 @@ class JudgingClient(Client):
         """What the client's data says about the policy, given the fitted critics. What the fit left is deleted."""
         fit = Fit(self.asked.policy, messages.read_critics(content, self.plan), self._scale())
         found = judging.figures(fit, self.evidence)
+        self._keep_verdict(found)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        if not self.plan.gathers_statistics:
+            return messages.no_figures_answer(self.plan, self.config.name)
+        return messages.figures_answer(self.plan, self.config.name, found)
+
+    def _keep_verdict(self, found: Figures) -> None:
+        """Write the verdict on the client's own episodes into its state folder."""
+        asked = self.asked
+        held_out = self.plan.run.hold_out > 0.0
+        own = verdict(asked.policy, {self.config.name: found}, asked.discount, held_out, asdict(asked.settings))
+        content = json.dumps(own.to_json(), indent=1) + "\n"
+        write_atomically(Path(self.config.state) / VERDICT, content.encode())
         self.journal.note(
             f"judged a policy on {found.episodes} episodes: {found.value:.4g}, the data {found.data_value:.4g}"
         )
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
-        return messages.figures_answer(self.plan, self.config.name, found)
 
     # --- What is different from training ---
 
     def _told(self) -> ClientStatistics | None:
         self.journal.note(f"a policy is judged on {len(self.evidence.judged):,} transitions")
-        return judging.told(self.evidence.judged)
+        return judging.told(self.evidence.judged) if self.plan.gathers_statistics else None
 
     def _data(self, statistics: Statistics) -> Data:
         return self._rows

@@ -291,6 +291,18 @@ def figures_answer(plan: Plan, client: str, figures: Figures) -> RecordDict:
     return RecordDict({"about": about, "figures": MetricRecord(known)})
 
 
+def no_figures_answer(plan: Plan, client: str) -> RecordDict:
+    """A client says that it has judged the policy for itself."""
+    return RecordDict({"about": _about(plan.run_id, client=client, fingerprint=plan.fingerprint())})
+
+
+def read_no_figures(content: RecordDict, plan: Plan) -> None:
+    """Refuse a reply that holds more than the client's name."""
+    if _config(content).get("fingerprint") != plan.fingerprint():
+        raise Refused("it follows another plan: the fingerprints differ")
+    _insist_on_records(content, {"about"})
+
+
 def read_figures(content: RecordDict, plan: Plan, told: ClientStatistics) -> Figures:
     """The figures in a reply: single numbers, about as many rows and episodes as the client told before."""
     if _config(content).get("fingerprint") != plan.fingerprint():

@@ -77,8 +77,9 @@ def train(grid: Grid, run: RunDirectory, progress: Progress, pause: Pause = time
 def judge_policy(plan: Plan, run: RunDirectory, network: ServerConfig, start: judging_server.Start) -> None:
     """Judge the trained policy over the network and write the verdict into the run's directory."""
     settings = JudgeSettings(rounds=network.judge_rounds)
-    found = judging_server.judge(plan, run.path, settings, start)
-    run.write_json(VERDICT, found.to_json())
+    found = judging_server.judge(plan, run, settings, start)
+    if found is not None:
+        run.write_json(VERDICT, found.to_json())
 
 
 @app.main()

@@ -12,6 +12,7 @@ from fova.network.plan import Plan
 from fova.network.surveying import space_of
 from fova.run.config import Config
 from fova.run.directory import RunDirectory
+from fova.run.judged import promise_of
 from fova.run.records import read_table
 from fova.settings import Within, check_ranges, fill
 from fova.spaces import MOST_ACTIONS, Discrete, Space
@@ -32,7 +33,8 @@ class ServerConfig:
     eject_after: Annotated[int, Within(0, 1_000_000)] = 10
     """Messages of one client that have to be refused or rejected before it is out of the run; 0 never."""
     judge: bool = False
-    """After training, judge the policy on the episodes that clients hold out (--hold-out). Rows stay with them."""
+    """After training, judge the policy on the episodes that clients hold out (--hold-out). Rows stay with them;
+    with --privacy or --secure-aggregation every client also keeps its figures to itself."""
     judge_rounds: Annotated[int, Within(1, 100_000)] = 60
     """Rounds of the fit, if the policy is judged."""
     secure_aggregation: bool = False
@@ -55,11 +57,6 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-        if self.secure_aggregation and self.judge:
-            raise FovaError(
-                "Judging asks every client for figures about its data, which secure aggregation is to hide. Leave "
-                "--judge or --secure-aggregation out."
-            )
         for name in ("host", "certificates"):
             if not getattr(self, name):
                 raise FovaError(f"{name} is empty. Leave it out for the default, or say which one.")
@@ -121,6 +118,9 @@ def create_run(path: Path, config: Config, network: ServerConfig) -> RunDirector
     run_id = uuid.uuid4().hex
     private = config.run.privacy != "off"
     make_plan(config, network, run_id, stated(config.columns) if config.columns and private else None)
+    if network.judge:  # together with the training it may exceed the privacy budget
+        secure = network.secure_aggregation
+        promise_of(config.run, config.algorithm, network.min_clients, network.judge_rounds, secure)
     if config.run.mode != "federated":
         raise FovaError(f"mode is {config.run.mode!r}, but clients of a real federation can only be federated.")
     run.create(config)

@@ -14,6 +14,7 @@ policy.safetensors, policy.json     the server's policy
 clients/             every client's own policy at the end, where the run has them
 best/                with --select judge: the policies of the three best rounds
 judge.json           the verdict of `fova judge`
+judging.json         of a private run that was judged over the network: what that spent
 result.json          the final evaluation; its presence says that the run is complete
 stopped_early.json   the last round of a complete run that ended before its number of rounds; it can be resumed
 """

@@ -11,12 +11,12 @@ from typing import Any
 
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
-from fova.evaluation.judging.judge import JudgeSettings, judge, verdict
+from fova.evaluation.judging.judge import JudgeSettings, Promise, judge, verdict
 from fova.evaluation.judging.verdict import Verdict
 from fova.federation.clients import ClientSpec, Federation
 from fova.policy import Policy, load_policy
 from fova.progress import Progress, Quiet
-from fova.run.config import Config, load_config
+from fova.run.config import Config, RunConfig, load_config, unit_of_reward
 from fova.run.directory import VERDICT, RunDirectory
 from fova.run.simulated import described
 from fova.run.training import insist_on_same_data, trained_on
@@ -66,7 +66,9 @@ def judge_policies(
     """The verdict on the server's policy, or in local mode on every client's own policy at this client."""
     discount = config.algorithm.discount
     if config.run.mode != "local":
-        return judge(load_policy(run.path), federation, discount, settings, tell)
+        settings = (settings or JudgeSettings()).combining_like(config.run.aggregation)
+        promise = promise_of(config.run, config.algorithm, len(federation.clients), settings.rounds)
+        return judge(load_policy(run.path), federation, discount, settings, tell, promise)
     policies = own_policies(run)
     figures = {}
     for name, data in federation.clients.items():
@@ -78,6 +80,25 @@ def judge_policies(
     about = next(iter(policies.values()))
     about = replace(about, facts=about.facts | {"client": "each client's own"})
     return verdict(about, figures, discount, bool(federation.held_out), found.settings)
+
+
+def promise_of(
+    run: RunConfig, algorithm: Any, clients: int, more_rounds: int, secure: bool = False
+) -> Promise | None:
+    """What the clients of a run were promised; None if nothing. Refuses a fit that exceeds the privacy budget.
+
+    A client's training episodes and the episodes that it holds out are the same client's data, so `more_rounds` of
+    fitting are added to the rounds of the training.
+    """
+    try:
+        privacy = replace(run, rounds=run.rounds + more_rounds).private(clients)
+    except FovaError as error:
+        raise FovaError(f"Training ({run.rounds} rounds) and judging ({more_rounds} rounds): {error}") from error
+    if privacy is None and not secure:
+        return None
+    unit = unit_of_reward(run, algorithm)
+    assert unit is not None  # a run that hides its clients says its unit
+    return Promise(unit, privacy)
 
 
 def alone(federation: Federation, name: str, data: Transitions) -> Federation:

@@ -6,7 +6,7 @@ client on its own data. A run over a network does the same with messages (`fova.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ from fova.evaluation.judging.verdict import Figures, Verdict
 from fova.federation import aggregation
 from fova.federation.clients import Federation
 from fova.federation.engine import RoundSettings
+from fova.federation.privacy import Privacy
 from fova.federation.simulation import Simulation
 from fova.federation.statistics import ClientStatistics, derive
 from fova.machine import runtime
@@ -50,7 +51,8 @@ class JudgeSettings:
     huber: Annotated[float, Within(0)] = 1.0
     """Error, in units of reward, beyond which the loss is linear; 0 is the squared loss."""
     aggregation: str = "algorithm"
-    """How the server combines critics: algorithm (by rows), uniform, median, trimmed-mean or krum."""
+    """How the server combines critics: uniform, size, median, trimmed-mean or krum. algorithm: as the run combined
+    its clients if that was median, trimmed-mean or krum, otherwise by rows."""
     seed: Annotated[int, Within(0, 2**32 - 1)] = 0
     """Seed of the fit. The same seed gives the same figures."""
 
@@ -72,10 +74,44 @@ class JudgeSettings:
             huber=self.huber,
         )
 
-    def round_settings(self) -> RoundSettings:
+    def round_settings(self, privacy: Privacy | None = None) -> RoundSettings:
         return RoundSettings(
-            local_steps=self.steps * self.critics, seed=self.seed, aggregation=aggregation.get(self.aggregation)
+            local_steps=self.steps * self.critics,
+            seed=self.seed,
+            aggregation=aggregation.get(self.aggregation),
+            privacy=privacy,
         )
+
+    def combining_like(self, trained_with: str) -> "JudgeSettings":
+        """The settings with the robust aggregation that the policy was trained with, unless another is chosen."""
+        robust = self.aggregation == "algorithm" and aggregation.get(trained_with).combine is not None
+        return replace(self, aggregation=trained_with) if robust else self
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What the clients of a run were promised: nothing that tells of a single one leaves it without noise or mask.
+
+    The fit then needs a unit of reward that somebody declared. `privacy` is None with secure aggregation alone.
+    """
+
+    reward_unit: float
+    privacy: Privacy | None = None
+
+    def scale(self, policy: Policy, discount: float) -> Scale:
+        """The scale of the fit without anything that clients tell about their data."""
+        return Scale(normaliser_of(policy), discount, self.reward_unit)
+
+    def settings(self, settings: JudgeSettings) -> JudgeSettings:
+        """Under privacy every client counts the same; any other mean depends on data that nothing hides."""
+        if self.privacy is None:
+            return settings
+        if settings.aggregation not in ("algorithm", "uniform"):
+            raise FovaError(
+                f"aggregation is {settings.aggregation}, but only the plain mean keeps the promise of privacy. "
+                "Leave --aggregation out."
+            )
+        return replace(settings, aggregation="uniform")
 
 
 def judge(
@@ -84,6 +120,7 @@ def judge(
     discount: float = 0.99,
     settings: JudgeSettings | None = None,
     tell: Callable[[str], None] = lambda message: None,
+    promise: Promise | None = None,
 ) -> Verdict:
     """How good a policy is for each client of a federation, and how far to trust that.
 
@@ -92,7 +129,8 @@ def judge(
 
     `policy` is a policy, a run directory or a policy's file. The policy is judged on the episodes that the
     federation holds out. If it holds out none, it is judged on all episodes, and the verdict says so. `tell`
-    receives progress messages.
+    receives progress messages. `promise` lets the rounds of the fit keep what clients were promised. Figures are
+    exact all the same: whoever simulates holds the data.
     """
     policy = policy if isinstance(policy, Policy) else load_policy(policy)
     settings = settings or JudgeSettings()
@@ -103,7 +141,8 @@ def judge(
         )
     runtime.prepare()
     evidence = evidence_of(federation)
-    fitted = fit(policy, {name: e.judged for name, e in evidence.items()}, discount, settings, tell)
+    settings = settings if promise is None else promise.settings(settings)
+    fitted = fit(policy, {name: e.judged for name, e in evidence.items()}, discount, settings, tell, promise)
     figures = {}
     for name, own in evidence.items():
         tell(f"{name}: what its data says about the policy")
@@ -123,12 +162,17 @@ def fit(
     discount: float,
     settings: JudgeSettings,
     tell: Callable[[str], None] = lambda message: None,
+    promise: Promise | None = None,
 ) -> Fit:
     """Fit critics to the policy in simulated rounds over the clients' raw data."""
-    scale = scale_of(policy, {name: client.told(data) for name, data in clients.items()}, discount)
+    if promise is None:
+        scale = scale_of(policy, {name: client.told(data) for name, data in clients.items()}, discount)
+    else:
+        scale = promise.scale(policy, discount)
     prepared = {name: client.rows_to_fit(policy, scale, data) for name, data in clients.items()}
     algorithm: Any = settings.algorithm(scale)
-    simulation = Simulation(algorithm, prepared, policy.space, settings.round_settings())
+    rounds = settings.round_settings(promise.privacy if promise else None)
+    simulation = Simulation(algorithm, prepared, policy.space, rounds)
     state = simulation.start()
     started = time.monotonic()
     for number in range(settings.rounds):
