@@ -71,7 +71,7 @@ def test_validate_is_silent_about_nothing(capsys, tmp_path):
     assert said(capsys, "validate", "log.npz").startswith("ok: log.npz (NPZ), 54 rows in 4 episodes")
     arrays = npz_arrays(make_transitions(0))
     np.savez(tmp_path / "wide.npz", **(arrays | {"actions": 3 * arrays["actions"]}))
-    with pytest.raises(FovaError, match=r"Nobody has declared the bounds of the actions.*\n  --action-low -2.*"):
+    with pytest.raises(FovaError, match=r"The bounds of the actions are not declared.*\n  --action-low -2.*"):
         said(capsys, "validate", "wide.npz")
     assert said(capsys, "validate", "wide.npz", "--action-low", -3, "--action-high", 3).startswith("ok")
 

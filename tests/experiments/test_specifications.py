@@ -58,7 +58,7 @@ def test_two_runs_of_one_name_are_refused():
 
 def test_unknown_settings_are_named():
     made, scale = entry([Case("a", "hopper", ("expert",))], [Variant("x", "fova", settings={"lamda": 1.0})])
-    with pytest.raises(FovaError, match="'lam'"):
+    with pytest.raises(FovaError, match="'lambda'"):
         made.runs(scale)
     with pytest.raises(FovaError, match="scale"):
         made.scale("huge")

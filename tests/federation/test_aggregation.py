@@ -149,5 +149,5 @@ def test_an_unknown_aggregation_is_named():
 
 
 def test_weighing_by_value_needs_critics():
-    with pytest.raises(FovaError, match="needs critics"):
+    with pytest.raises(FovaError, match="needs an estimate of each policy"):
         weigh(get("value"), Submission({"w": VALUES}, LOG_WEIGHT, {"rows": METRICS["rows"]}), BY_RETURNS)

@@ -105,7 +105,7 @@ def told_and_named(folder, secure, rounds):
     assert state.round == rounds
     assert len(set(told)) == len(told)
     log = [json.loads(line).get("text", "") for line in journal.path.read_text().splitlines()]
-    starts = (f"{LIAR} did not count: ", f"{LIAR} counts, but does not help to unmask the sum: ")
+    starts = (f"{LIAR} was not counted: ", f"{LIAR} counts, but does not help to unmask the sum: ")
     return len(told), sum(line.startswith(starts) for line in log)
 
 

@@ -266,11 +266,6 @@ def test_a_unit_of_reward_that_clients_would_have_to_tell_is_refused(tmp_path):
         new_run(tmp_path, config, secure_aggregation=True)
 
 
-def test_judging_is_refused_where_single_figures_are_hidden(tmp_path):
-    with pytest.raises(FovaError, match="Leave --judge or --secure-aggregation out"):
-        new_run(tmp_path, settings(**SUMS, hold_out=0.2), secure_aggregation=True, judge=True)
-
-
 def test_two_clients_are_too_few(tmp_path):
     with pytest.raises(FovaError, match="min_clients is 2, but secure aggregation needs 3"):
         new_run(tmp_path, settings(**SUMS), min_clients=2, secure_aggregation=True)

@@ -87,7 +87,7 @@ def test_a_run_that_is_stopped_early_has_a_final_evaluation_and_says_so(tmp_path
     assert (record.final.round, record.rounds_done) == (2, 2)
     code, _, err = fova_command("report", "run", "--no-pictures")
     assert (code, err) == (0, "")
-    assert "was stopped early, after 2 of 5 rounds" in (tmp_path / "report.html").read_text()
+    assert "was stopped early, after 2 of 5 rounds" in (tmp_path / "run/report.html").read_text()
     shutil.copytree("run", "again")
     code, _, err = fova_command("train", "--resume", "again", "--quiet")
     assert (code, err) == (0, "")

@@ -78,7 +78,7 @@ def tensors_of(*widths: int) -> dict[str, np.ndarray]:
         (save(tensors_of(5, 4, 2))[:-3], "not a whole safetensors file"),
         (save({"other": np.zeros(3)}), "weight.0, bias.0"),
         (save({}), "it has nothing"),
-        (save(tensors_of(5, 4, 3)), "3 outputs are no pairs"),
+        (save(tensors_of(5, 4, 3)), "3 outputs are not pairs"),
         (
             save(tensors_of(5, 4, 2) | {"bias.0": np.zeros(3, np.float16)}),
             r"layers\.0\.weight has shape \(5, 4\), but \(5, 3\)",
