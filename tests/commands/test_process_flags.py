@@ -1,3 +1,6 @@
+import re
+import subprocess
+
 import pytest
 
 from fova.commands.processes import place_of, without_flags
@@ -17,6 +20,14 @@ def test_the_three_ways_to_name_processes():
     [
         ("1", None, "must be a number of processes for this machine"),
         ("many", None, "must be a number of processes for this machine"),
+        ("100000", None, "'100000', but must be a number of processes for this machine (2 to 8)"),
+        ("9" * 5000, None, "must be a number of processes for this machine"),
+        ("-2", None, "must be a number of processes for this machine"),
+        ("0/" + "9" * 5000, "node-1:5800", "--coordinator goes with --processes I/N"),
+        ("0/0", "node-1:5800", "--coordinator goes with --processes I/N"),
+        ("0/4", "node-1:0", "--coordinator HOST:PORT"),
+        ("0/4", "node-1:99999", "--coordinator HOST:PORT"),
+        ("0/4", "node-1:" + "9" * 5000, "--coordinator HOST:PORT"),
         ("4/4", "node-1:5800", "processes count from 0: the last one is 3/4"),
         ("0/4", None, "--coordinator HOST:PORT"),
         ("0/4", "node-1", "--coordinator HOST:PORT"),
@@ -25,7 +36,7 @@ def test_the_three_ways_to_name_processes():
     ],
 )
 def test_what_names_no_process_is_refused(processes, coordinator, words):
-    with pytest.raises(FovaError, match=words):
+    with pytest.raises(FovaError, match=re.escape(words)):
         place_of(processes, coordinator)
 
 
@@ -39,3 +50,12 @@ def test_a_coordinator_without_processes_is_refused(fova_command, tmp_path):
     code, _, errors = fova_command("train", "--clients", "ward.npz", "--coordinator", "node-1:5800")
     assert code == 2
     assert "--coordinator goes with --processes I/N" in errors
+
+
+def test_more_processes_than_clients_are_refused_before_any_is_started(fova_command, tmp_path, monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", None)
+    save_npz(tmp_path / "ward.npz", make_transitions(0))
+    code, _, errors = fova_command("train", "--clients", "ward.npz", "--processes", "2")
+    assert code == 2
+    assert "There are 2 processes for 1 client. Start at most 1." in errors
+    assert not (tmp_path / "runs").exists()

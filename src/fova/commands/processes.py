@@ -12,14 +12,18 @@ from fova.errors import FovaError
 from fova.machine import runtime
 from fova.machine.interrupts import Interrupted
 from fova.machine.last_words import LastWords
+from fova.settings import shown
 
 if TYPE_CHECKING:
     from fova.machine.cluster import Cluster, Place
 
 FLAGS = ("--processes", "--coordinator")
 SECONDS_TO_END = 60.0  # for the other processes of this machine, when process 0 has ended
-BY_HAND = re.compile(r"(\d+)/(\d+)")
-HOST_AND_PORT = re.compile(r"\S+:\d+")
+MOST_HERE = 8  # processes on a machine that has not more processors
+HERE = re.compile(r"\d{1,6}")
+BY_HAND = re.compile(r"(\d{1,6})/([1-9]\d{0,5})")
+HOST_AND_PORT = re.compile(r"\S+:(\d{1,5})")
+LARGEST_PORT = 65_535
 
 
 def place_of(processes: str, coordinator: str | None) -> "Place | int | None":
@@ -31,23 +35,25 @@ def place_of(processes: str, coordinator: str | None) -> "Place | int | None":
         raise FovaError("--coordinator goes with --processes I/N, for instance: --processes 0/2")
     if processes == "auto":
         return None
-    if processes.isdecimal() and int(processes) > 1:
+    most = max(MOST_HERE, runtime.processors())
+    if HERE.fullmatch(processes) and 2 <= int(processes) <= most:
         return int(processes)
     if not by_hand:
         raise FovaError(
-            f"--processes is {processes!r}, but must be a number of processes for this machine (2 or more), the "
-            "place of this one among all (0/4 to 3/4), or auto for what Slurm or Open MPI says."
+            f"--processes is {shown(processes)}, but must be a number of processes for this machine (2 to {most}), "
+            "the place of this one among all (0/4 to 3/4), or auto for what Slurm or Open MPI says."
         )
     index, count = int(by_hand[1]), int(by_hand[2])
     if not index < count:
         raise FovaError(
             f"--processes is {processes}, but processes count from 0: the last one is {count - 1}/{count}."
         )
-    if coordinator is None or not HOST_AND_PORT.fullmatch(coordinator):
+    address = HOST_AND_PORT.fullmatch(coordinator or "")
+    if address is None or not 0 < int(address[1]) <= LARGEST_PORT:
         raise FovaError(
             "Say where process 0 runs, and a free port there, the same for all processes: --coordinator HOST:PORT"
         )
-    return Place(index, count, coordinator)
+    return Place(index, count, address[0])
 
 
 def announce(place: "Place | int | None") -> None:

@@ -91,11 +91,17 @@ def _announce_processes(arguments: list[str]) -> None:
 
 def _train_together(config: "Config", options: TrainOptions, arguments: list[str], terminal: Terminal) -> None:
     """Train in this process as one of several."""
-    from fova.commands.processes import run_together
+    from fova.commands.processes import place_of, run_together
     from fova.progress import choose
     from fova.run import processes
+    from fova.run.config import load_config
     from fova.run.directory import named
 
+    assert options.processes is not None
+    count = place_of(options.processes, options.coordinator)
+    if isinstance(count, int):
+        whole = load_config(options.resume / "config.toml") if options.resume else config
+        processes.insist_on_a_share_each(whole, count)
     directory = None if options.name is None else named(options.name)
 
     def work(cluster: "Cluster", resume_with: str, begun: Callable[[Path], None]) -> None:
@@ -109,7 +115,6 @@ def _train_together(config: "Config", options: TrainOptions, arguments: list[str
             progress.finish()
         _show(result, options, terminal)
 
-    assert options.processes is not None
     run_together(arguments, options.processes, options.coordinator, work)
 
 

@@ -4,7 +4,7 @@ Every reader passes its columns through these functions. Every error names the f
 the row (counted from 0). This module knows nothing about formats or episodes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -161,9 +161,20 @@ def _unclear(names: NDArray[Any]) -> Iterator[tuple[NDArray[np.bool_], str, str]
     if names.dtype.kind in "fi":
         yield names < 0, "", f"{number} Negative numbers often mark a missing one; if yours do not, store text."
     if names.dtype.kind in "USO":
-        texts = (name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names)
+        texts = [name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names]
         missing = np.array([text.strip().casefold() in MISSING for text in texts], bool)
         yield missing, "", f"That marks a missing name. {number}"
+        measured = "It looks measured. Name the column that tells episodes apart; if it is this one, add a letter."
+        yield _fractions(texts), "", measured
+
+
+def _fractions(texts: Sequence[str]) -> NDArray[np.bool_]:
+    """Which texts are numbers with a fraction; none if not all of them are numbers."""
+    try:
+        numbers = np.array(texts, dtype=np.float64)
+    except ValueError:
+        return np.zeros(len(texts), bool)
+    return np.isfinite(numbers) & (numbers != np.round(numbers))
 
 
 def bounds(low: Any, high: Any, columns: int, file: str | Path) -> tuple[Floats, Floats]:

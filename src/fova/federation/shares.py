@@ -40,7 +40,8 @@ def deal_out(clients: int, cohort: int, processes: int) -> list[range]:
     cohorts = -(-clients // cohort)
     if cohorts < processes:
         if clients < processes:
-            raise FovaError(f"There are {processes} processes for {clients:,} clients. Start at most {clients:,}.")
+            held = f"{clients:,} client{'s' if clients > 1 else ''}"
+            raise FovaError(f"There are {processes} processes for {held}. Start at most {clients:,}.")
         raise FovaError(
             f"{clients:,} clients make {cohorts} cohort{'s' if cohorts > 1 else ''} of {cohort}, too few for "
             f"{processes} processes. Add --cohort {-(-clients // processes)} or less, or start fewer processes."

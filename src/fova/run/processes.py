@@ -104,11 +104,20 @@ def insist_on_dealing_out(config: Config) -> None:
         )
 
 
+def insist_on_a_share_each(config: Config, processes: int) -> None:
+    """Refuse more processes than the clients can be dealt out among, before any of them is started."""
+    insist_on_dealing_out(config)
+    _dealt_out(config, len(complete(config.clients)), processes)
+
+
 def share_of(config: Config, processes: Processes) -> Share:
     """The clients of every process. Where all clients take part in a round, these are whole cohorts."""
     names = [str(spec.name) for spec in complete(config.clients)]
-    cohort = config.run.cohort if config.run.participation == 1.0 else 1
-    return Share(names, deal_out(len(names), cohort, processes.count), processes)
+    return Share(names, _dealt_out(config, len(names), processes.count), processes)
+
+
+def _dealt_out(config: Config, clients: int, processes: int) -> list[range]:
+    return deal_out(clients, config.run.cohort if config.run.participation == 1.0 else 1, processes)
 
 
 def insist_on_one_space(federation: Federation, share: Share) -> None:

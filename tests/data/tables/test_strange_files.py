@@ -141,6 +141,10 @@ REFUSED = {
         lambda f: text(f.assign(patient_id=f.patient_id.mask(f.index == 5))),
         "Give every row its episode.",
     ),
+    "a measured column as episode": (
+        lambda f: text(f.assign(patient_id=f.hr + 0.5)),
+        "It looks measured. Name the column that tells episodes apart",
+    ),
     "infinite values": (lambda f: text(f.assign(hr=f.hr.mask(f.index == 5, np.inf))), "hr: row 5 is infinite"),
 }
 
@@ -227,11 +231,29 @@ MAPPING = {
         ({"na": True}, "na is True"),
         ({"reward": "hour"}, "time and reward are both"),
         ({"timeout": "died"}, "terminal and timeout are both"),
+        ({"categories": "hr", "numbers": "hr,dose"}, "'hr' is in categories and in numbers"),
+        ({"categories": {"dose": [1, 2]}, "numbers": ["dose"]}, "'dose' is in categories and in numbers"),
     ],
 )
 def test_mappings_that_mean_nothing(changed, words):
     with pytest.raises(FovaError, match=words):
         Columns.of(MAPPING | changed)
+
+
+def test_the_name_of_an_episode_is_no_observation(frame):
+    assert "tells episodes apart and is also an observation" in refusal(frame, observations="hr,patient_id")
+    assert "patient_id" not in load(frame, observations="*").observation_columns
+
+
+def test_a_reward_that_is_observed_is_pointed_out(frame):
+    said = "score is the reward and also an observation. It must be known before the action."
+    assert said in load(frame, observations="hr,score").notes
+    assert said not in load(frame).notes
+
+
+def test_names_of_episodes_with_points_are_accepted(frame):
+    named = frame.assign(patient_id=frame.patient_id + ".5")
+    assert load(named).transitions.digest() == load(frame).transitions.digest()
 
 
 def test_markers_can_be_numbers_and_categories_too():

@@ -109,6 +109,13 @@ class Columns:
             *(name for role, name in found.items() if role in ("terminal", "timeout") and name),
         }
         taken = {*known_after, reward, *(name for name in found.values() if name)}
+        if found["episode"] in self.observations:
+            raise fault(
+                file,
+                str(found["episode"]),
+                "tells episodes apart and is also an observation. A policy meets new episodes, whose names it has "
+                "never seen. Leave it out of observations.",
+            )
         observations = self._observations(names, taken, known_after, file)
         for name in (*self.categories, *self.numbers):
             if name not in (*observations, *actions):
@@ -231,12 +238,20 @@ def _checked(content: Mapping[str, Any]) -> Columns:
     texts = {role: _text(content[role], role) for role in ("episode", "time", "reward", "terminal")}
     texts["timeout"] = _text(content.get("timeout", NONE), "timeout")
     _insist_on_one_role_each(texts)
+    categories = _categories(content.get("categories", ()))
+    numbers = _names(content.get("numbers", ()), "numbers")
+    both = next((name for name in numbers if name in categories), None)
+    if both is not None:
+        raise FovaError(
+            f"columns: {shown(both)} is in categories and in numbers. Codes are categories, quantities are numbers: "
+            "name it in one of them."
+        )
     return Columns(
         **texts,
         observations=_names(content["observations"], "observations"),
         action=_some_names(content["action"], "action"),
-        categories=_categories(content.get("categories", ())),
-        numbers=_names(content.get("numbers", ()), "numbers"),
+        categories=categories,
+        numbers=numbers,
         missing=_missing(content.get("missing", {})),
         na=_na(content.get("na")),
     )

@@ -109,7 +109,7 @@ def read(source: Any, columns: Columns, name: str | None = None) -> Logged:
         ends=rows.ends,
         starts=rows.starts,
         treatments=treatments,
-        notes=[*notes, *remarks, *more, *_unused(table, roles)],
+        notes=[*notes, *remarks, *more, *_known_late(roles), *_unused(table, roles)],
         has_times=roles.time is not None,
     )
 
@@ -169,6 +169,12 @@ def _carried(
             f"{name}: {left:,} at the start of episodes, with nothing to carry forward. Fill them in{also}"
         ]
     return (column._replace(codes=carried) if isinstance(column, Coded) else carried), []
+
+
+def _known_late(roles: Resolved) -> list[str]:
+    if roles.reward not in roles.observations:
+        return []
+    return [shown(f"{roles.reward} is the reward and also an observation. It must be known before the action.")]
 
 
 def _unused(table: Columnar, roles: Resolved) -> list[str]:
