@@ -243,8 +243,8 @@ def _checked(content: Mapping[str, Any]) -> Columns:
     both = next((name for name in numbers if name in categories), None)
     if both is not None:
         raise FovaError(
-            f"columns: {shown(both)} is in categories and in numbers. Codes are categories, quantities are numbers: "
-            "name it in one of them."
+            f"columns: {shown(both)} is in categories and in numbers. Codes are categories, and quantities are "
+            "numbers: name it in one of them."
         )
     return Columns(
         **texts,
