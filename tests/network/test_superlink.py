@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import inspect
 import socket
 import ssl
 import threading
+import time
+from collections import Counter
 
 import httpx
 import pytest
@@ -78,8 +81,6 @@ def test_paths_that_only_look_like_the_clients_interface(path):
 
 def test_flower_still_has_the_hook_and_the_one_port_that_the_door_is_for():
     """A newer Flower may move things; then the door must be looked at again."""
-    import inspect
-
     from flwr.superlink import extensions, main
 
     assert "*extensions.get_middleware()" in inspect.getsource(main._get_middleware)
@@ -251,6 +252,94 @@ def test_no_more_than_so_many_connections_are_open(server, monkeypatch):
     assert b"200" in connections[0].recv(1000), "those that were there first are served"
     for connection in connections:
         connection.close()
+
+
+# --- Connections before their handshake ---
+
+
+@pytest.fixture
+def secure_server(tmp_path, monkeypatch):
+    """The same with TLS; it ends connections that do not finish their handshake only when the test is over."""
+    monkeypatch.setattr(superlink, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(superlink, "HANDSHAKE_SECONDS", PATIENCE)
+    make(tmp_path / "certificates", ["127.0.0.1"], ["north"])
+    folder = tmp_path / "certificates" / "server"
+    listening = socket.create_server(("127.0.0.1", 0))
+    running = uvicorn.Server(
+        uvicorn.Config(
+            behind_the_door,
+            http=superlink.BoundedProtocol,
+            loop=superlink.BoundedLoop,
+            lifespan="off",
+            ssl_certfile=str(folder / "server.crt"),
+            ssl_keyfile=str(folder / "server.key"),
+        )
+    )
+    thread = threading.Thread(target=running.run, args=([listening],), daemon=True)
+    thread.start()
+    yield listening.getsockname(), folder / "ca.crt"
+    running.should_exit = True
+    thread.join(PATIENCE)
+
+
+def asked(address, authority):
+    context = ssl.create_default_context(cafile=authority)
+    return httpx.post(f"https://{address[0]}:{address[1]}/x", timeout=PATIENCE, verify=context).text
+
+
+def test_no_more_than_so_many_connections_wait_for_their_handshake(secure_server):
+    address, authority = secure_server
+    silent = [socket.create_connection(address) for _ in range(20)]
+    with socket.create_connection(address) as one_more:
+        assert is_closed(one_more), "the limit holds before the handshake, too"
+    elsewhere = socket.create_connection(address, source_address=("127.0.0.2", 0))
+    elsewhere.settimeout(0.2)
+    with pytest.raises(TimeoutError):  # another address has room of its own
+        elsewhere.recv(1)
+    elsewhere.close()
+    for connection in silent:
+        connection.close()
+    patience = time.monotonic() + PATIENCE
+    while True:  # the server has to notice first that they are gone
+        with contextlib.suppress(httpx.TransportError):
+            assert asked(address, authority) == "inside"
+            break
+        assert time.monotonic() < patience
+
+
+def test_a_handshake_that_never_ends_is_cut_off(secure_server, monkeypatch):
+    address, authority = secure_server
+    monkeypatch.setattr(superlink, "HANDSHAKE_SECONDS", 0.3)
+    with socket.create_connection(address) as silent:
+        assert is_closed(silent)
+    monkeypatch.setattr(superlink, "HANDSHAKE_SECONDS", PATIENCE)
+    assert asked(address, authority) == "inside"
+
+
+def test_asyncio_still_accepts_connections_where_the_limit_is_put():
+    """A newer Python may move things; then the limit must be looked at again."""
+    accept = asyncio.selector_events.BaseSelectorEventLoop._accept_connection2
+    assert list(inspect.signature(accept).parameters)[1:6] == [
+        "protocol_factory",
+        "conn",
+        "extra",
+        "sslcontext",
+        "server",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("connections", "address", "full"),
+    [
+        ({"10.0.0.9": 127}, "10.0.0.9", False),
+        ({"10.0.0.9": 128}, "10.0.0.9", True),
+        ({f"10.0.0.{i}": 128 for i in range(4)}, "10.0.0.9", True),
+        ({f"10.0.0.{i}": 128 for i in range(4)}, "127.0.0.1", False),
+        ({"127.0.0.1": 512}, "127.0.0.1", True),
+    ],
+)
+def test_room_for_one_more_connection(connections, address, full):
+    assert superlink.is_full(Counter(connections), address) == full
 
 
 # --- TLS ---

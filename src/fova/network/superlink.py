@@ -34,8 +34,8 @@ LARGEST_BODY = 32 * 2**20
 LARGEST_TOTAL = 512 * 2**20  # bodies that are being received at the same time
 BODY_SECONDS = 60.0  # without a further byte
 HEADER_SECONDS = 15.0
-HANDSHAKE_SECONDS = 10.0
-MOST_CONNECTIONS = 512
+HANDSHAKE_SECONDS, SHUTDOWN_SECONDS = 10.0, 10.0  # of TLS
+MOST_CONNECTIONS = 512  # that are open, and as many whose handshake is not finished
 MOST_FROM_ONE_ADDRESS = 128
 
 
@@ -125,6 +125,42 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_full(connections: Counter[str], address: str) -> bool:
+    """Whether there is no room for one more connection from this address.
+
+    This machine's own connections have room of their own: the server's processes must reach the SuperLink.
+    """
+    if is_loopback(address):
+        return connections[address] >= MOST_CONNECTIONS
+    return connections[address] >= MOST_FROM_ONE_ADDRESS or connections.total() >= MOST_CONNECTIONS
+
+
+class BoundedLoop(asyncio.SelectorEventLoop):
+    """An event loop with a limit on connections whose handshake is not finished, and on its time.
+
+    Uvicorn hears of a connection after its handshake. Until then each takes a quarter of a megabyte.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shaking_hands: Counter[str] = Counter()
+
+    async def _accept_connection2(
+        self, factory: Any, conn: Any, extra: Any, sslcontext: Any = None, server: Any = None, *_: Any
+    ) -> None:
+        address = str(extra["peername"][0])
+        if is_full(self.shaking_hands, address):
+            conn.close()
+            return
+        self.shaking_hands[address] += 1
+        try:
+            await super()._accept_connection2(  # type: ignore[misc]
+                factory, conn, extra, sslcontext, server, HANDSHAKE_SECONDS, SHUTDOWN_SECONDS
+            )
+        finally:
+            self.shaking_hands -= Counter([address])
+
+
 class BoundedProtocol(H11Protocol):
     """Uvicorn's HTTP protocol with a limit on connections and on the time until a request's headers are there."""
 
@@ -134,18 +170,12 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
         self._timer: asyncio.TimerHandle | None = None
+        full = is_full(self.by_address, self._address)
         self.by_address[self._address] += 1
-        too_many = self.by_address.total() > MOST_CONNECTIONS and not is_loopback(self._address)
-        if too_many or self._from_here() > self._most_from_here():
+        if full:
             transport.abort()
             return
         self._wait_for_headers()
-
-    def _from_here(self) -> int:
-        return self.by_address[self._address]
-
-    def _most_from_here(self) -> int:
-        return MOST_CONNECTIONS if is_loopback(self._address) else MOST_FROM_ONE_ADDRESS
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
@@ -174,11 +204,8 @@ class BoundedProtocol(H11Protocol):
 
 
 def serve_within_limits(app: Any, **options: Any) -> None:
-    """`uvicorn.run` with this module's protocol, TLS 1.3 only, and a short time for handshakes."""
-    from asyncio import constants
-
-    constants.SSL_HANDSHAKE_TIMEOUT = HANDSHAKE_SECONDS  # uvicorn has no option for it
-    options |= {"http": BoundedProtocol, "loop": "asyncio", "ws": "none"}
+    """`uvicorn.run` with this module's event loop and protocol, and TLS 1.3 only."""
+    options |= {"http": BoundedProtocol, "loop": BoundedLoop, "ws": "none"}
     config = uvicorn.Config(app, **options)
     config.load()
     if config.ssl is not None:
