@@ -1,5 +1,6 @@
 """What commands share about the columns of tables: reading --columns and --missing, and showing a proposal."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +54,9 @@ def show_proposal(names: Sequence[str], terminal: Terminal) -> None:
         grid.add_row(*map(escape, cells))
     terminal.print(grid)
     terminal.write_line("\nA proposal, guessed from names and types. Check every part, then paste:")
-    terminal.write_line(f"  fova train --clients {' '.join(map(str, names))} {proposal.flags()}")
-    terminal.write_line(f"  fova data inspect {' '.join(map(str, names))} {_without_bounds(proposal.flags())}")
+    files = shlex.join(names)
+    terminal.write_line(f"  fova train --clients {files} {proposal.flags()}")
+    terminal.write_line(f"  fova data inspect {files} {_without_bounds(proposal.flags())}")
     for question in proposal.open:
         terminal.write_line(f"check  {question}")
 

@@ -3,13 +3,13 @@
 What is certainly wrong is refused by the readers and by `fova.data.transitions.check`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fova.data.fields import counted
-from fova.data.sources import Source
+from fova.data.sources import MADE, Source
 from fova.data.tables.logged import sentinel_in
 from fova.data.transitions import Floats, Transitions
 
@@ -20,8 +20,19 @@ FEWEST_EPISODES = 5
 LIKE_RANDOM = 0.8
 
 
+def remarks(found: Mapping[str, Source]) -> list[str]:
+    """What to tell about the data of all clients: notes and doubts. One about several clients is made once."""
+    clients: dict[str, list[str]] = {}
+    for name, source in found.items():
+        for remark in (*source.notes, *doubts(source)):
+            clients.setdefault(remark, []).append(name)
+    return [f"{', '.join(names)}: {remark}" for remark, names in clients.items()]
+
+
 def doubts(source: Source) -> list[str]:
-    """Everything about the data that a person should look at."""
+    """Everything about the data that a person should look at. Data that fova made is not doubted."""
+    if source.format == MADE:
+        return []
     return [
         *_about_rewards(source.transitions),
         *_about_endings(source.transitions),

@@ -8,7 +8,7 @@ or `fova.data.transitions.check` raises an error.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -342,15 +342,16 @@ class FederationSummary:
 
     clients: dict[str, Standing]
     meaning: str
+    notes: list[str] = field(default_factory=list)  # rows that were left out, and what looks like a mistake
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
 
 
-def inspect_federation(clients: Mapping[str, Transitions]) -> FederationSummary:
+def inspect_federation(clients: Mapping[str, Transitions], notes: Sequence[str] = ()) -> FederationSummary:
     """Compare clients by the statistics that each may share (see `fova.data.heterogeneity`)."""
     found = standings(clients)
-    return FederationSummary(found, meaning(found))
+    return FederationSummary(found, meaning(found), list(notes))
 
 
 def meaning(clients: Mapping[str, Standing]) -> str:
@@ -444,3 +445,5 @@ def render_federation(summary: FederationSummary, console: Console) -> None:
         highlight=False,
     )
     console.print(summary.meaning, highlight=False)
+    for note in summary.notes:
+        console.print(f"[cyan]note[/cyan]  {escape(note)}")

@@ -25,6 +25,7 @@ from fova.data.tables.guess import columns_wanted
 from fova.data.transitions import Floats, Transitions
 from fova.errors import FovaError
 
+MADE = "made"  # the format of data that fova made itself
 READERS: dict[str, tuple[str, Callable[[Path], Table]]] = {
     ".npz": ("NPZ", npz.read_table),
     ".hdf5": ("D4RL HDF5", d4rl_hdf5.read_table),

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from fova.data import hold_out, partition, sources
 from fova.data.action_kind import ActionKind, LoggedActions, discrete_actions
-from fova.data.doubts import doubts
+from fova.data.doubts import remarks
 from fova.data.minari_store import looks_like_id
 from fova.data.normalise import Normaliser
 from fova.data.paths import as_path
@@ -40,7 +40,6 @@ DEFAULT_SIZE = 5000
 MOST_ROWS = 1_000_000_000
 LONGEST_NAME = 300  # characters; the name of a file has 255 at most
 TURN = ", turn "  # between a client's name and the number of its data in a sequence
-MADE = "made"  # the format of data that fova made itself
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,8 @@ class Federation:
         else:
             found = {name: _load(name, parts, task, seed, tell) for name in names}
         loaded = {name: source.transitions for name, source in found.items()}
-        _note_all(found, note)
+        for remark in remarks(found):
+            note(remark)
         if task is None:
             action = agreed_actions(found, action, bounds, actions, tuple(action_names))
             if action is None:
@@ -223,7 +223,8 @@ class Federation:
         if not tables:
             raise FovaError("A federation needs at least one client.")
         agreed, found = _reader_for(TableReader(Columns.of(columns), private), task).load(tables)
-        _note_all(found, note)
+        for remark in remarks(found):
+            note(remark)
         clients = {name: source.transitions for name, source in found.items()}
         if task is None:
             action = agreed_actions(found, None, bounds, actions, tuple(action_names))
@@ -364,17 +365,6 @@ def _read_tables(
     return agreed.recipe, found
 
 
-def _note_all(found: Mapping[str, sources.Source], note: Callable[[str], None]) -> None:
-    """Pass on the remarks about the data. A remark about several sources is made once."""
-    remarks: dict[str, list[str]] = {}
-    for name, source in found.items():
-        problems = () if source.format == MADE else doubts(source)
-        for remark in (*source.notes, *problems):
-            remarks.setdefault(remark, []).append(name)
-    for remark, names in remarks.items():
-        note(f"{', '.join(names)}: {remark}")
-
-
 def sources_of(specs: Sequence[ClientSpec]) -> list[str]:
     """The files and qualities that the clients hold, each once."""
     return list(dict.fromkeys(part.data for spec in complete(specs) for part in _parts(spec)))
@@ -402,7 +392,7 @@ def _load(
     if is_file(name):
         return sources.load(name)
     made = _make(name, [spec for spec in specs if spec.data == name], task, seed, tell)
-    return sources.Source(name, MADE, made, ())
+    return sources.Source(name, sources.MADE, made, ())
 
 
 def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:

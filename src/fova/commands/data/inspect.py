@@ -10,6 +10,7 @@ from fova.commands.data.loading import load
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
+from fova.progress import Event, Note, Progress
 
 if TYPE_CHECKING:
     from fova.data.sources import Source
@@ -56,7 +57,7 @@ def command(arguments: list[str]) -> None:
         summary = inspect(source)
         print(summary.to_json()) if options.json else render(summary, terminal)
     else:
-        clients = inspect_federation(_clients(options))
+        clients = inspect_federation(*_clients(options))
         print(clients.to_json()) if options.json else render_federation(clients, terminal)
 
 
@@ -75,19 +76,34 @@ def _sources(options: InspectOptions) -> "Mapping[str, Source]":
     return load_tables(options.data, columns)
 
 
-def _clients(options: InspectOptions) -> "Mapping[str, Transitions]":
-    """The data of each client, by name."""
+def _clients(options: InspectOptions) -> "tuple[Mapping[str, Transitions], list[str]]":
+    """The data of each client, by name, and what to tell about it."""
     if bool(options.data) == (options.config is not None):
         raise FovaError("Name the data to inspect, or a federation's --config; one of the two.")
     if options.config is not None:
         from fova.run.config import load_config
         from fova.run.training import build_federation
 
-        return build_federation(load_config(options.config)).clients
+        told = _Notes()
+        return build_federation(load_config(options.config), told).clients, told.notes
     for name in options.data:
         if options.data.count(name) > 1:
             raise FovaError(
                 f"{name} was named twice. To divide one source among clients, describe them in a TOML file with "
                 "one [[client]] table each, and give it with --config."
             )
-    return {name: source.transitions for name, source in _sources(options).items()}
+    from fova.data.doubts import remarks
+
+    found = _sources(options)
+    return {name: source.transitions for name, source in found.items()}, remarks(found)
+
+
+class _Notes(Progress):
+    """Keeps the notes about the data, and shows nothing."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def handle(self, event: Event) -> None:
+        if isinstance(event, Note):
+            self.notes.append(event.text)

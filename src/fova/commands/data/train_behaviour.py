@@ -1,6 +1,6 @@
 """`fova data train-behaviour`: train the policies that data is made with."""
 
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,7 +62,7 @@ def _with_settings(config: type) -> type:
     """The options with every field of `config` as a flag."""
     command = make_dataclass(
         "TrainBehaviour",
-        [("settings", Annotated[config, tyro.conf.arg(name="")], field(default_factory=config))],
+        [("settings", Annotated[config, tyro.conf.arg(name="")], config())],
         bases=(BehaviourOptions,),
         frozen=True,
     )

@@ -1,4 +1,4 @@
-"""A proposal for `--columns`, guessed from the names and values of a table.
+"""A proposal for `--columns`, guessed from the names and values of the clients' tables.
 
 A person decides: nothing here is used by training.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from fova.data.tables.arrow import Columnar
 from fova.data.tables.columns import REQUIRED, quoted
 from fova.data.tables.logged import FEW, sentinel_in
-from fova.data.tables.values import is_text, is_whole
+from fova.data.tables.values import holds_numbers, is_text, is_whole, numbers
 from fova.data.transitions import bounds_in_words
 from fova.errors import FovaError
 from fova.recipe import label
@@ -73,13 +73,13 @@ def _quoted(text: str) -> str:
 
 
 def propose(tables: Sequence[Columnar]) -> Proposal:
-    """A mapping for these tables of one federation, guessed from the first of them."""
-    table = tables[0]
-    looks = {name: _Look(table, name) for name in table.names}
+    """A mapping for these tables of one federation: roles by the first of them, checked against the others."""
+    looks = {name: _Look(tables[0], name) for name in tables[0].names}
     roles: dict[str, list[str]] = {role: [] for role in ("episode", "time", "observations", "action", "reward")}
     roles |= {"terminal": [], "timeout": [], "categories": [], "na": []}
+    lacking = _lacking(tables)
     for name, look in looks.items():
-        role = _role(look)
+        role = "" if name in lacking else _role(look)
         if role in ("action", "observations", ""):
             roles.get(role, []).append(name)
         elif not roles[role]:
@@ -88,10 +88,59 @@ def propose(tables: Sequence[Columnar]) -> Proposal:
             roles["observations"].append(name)
     proposal = Proposal([], roles)
     _add_open(proposal)
+    proposal.open += lacking.values()
+    _ask_about_text(proposal, tables)
     _add_options(proposal, looks, tables)
     used = {name: role for role, names in roles.items() if role not in ("categories", "na") for name in names}
     proposal.columns = [look.about(used.get(name, "not used")) for name, look in looks.items()]
     return proposal
+
+
+def _lacking(tables: Sequence[Columnar]) -> dict[str, str]:
+    """The columns that some tables lack, and in words which. All clients need the same columns."""
+    found = {}
+    for name in dict.fromkeys(name for table in tables for name in table.names):
+        have = [table.name for table in tables if name in table.names]
+        lack = [table.name for table in tables if name not in table.names]
+        if lack:
+            where = f"only in {_listed(have)}" if len(have) <= len(lack) else f"not in {_listed(lack)}"
+            found[name] = f"{name}: {where}. All clients need the same columns, so it is left out."
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_SHOWN]) + (
+        f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+    )
+
+
+def _ask_about_text(proposal: Proposal, tables: Sequence[Columnar]) -> None:
+    """Ask about text in columns of numbers, and about columns that only some clients store as text."""
+    for name in (name for role in ("observations", "action", "reward") for name in proposal.roles[role]):
+        having = [table for table in tables if name in table.names]
+        words = [table.name for table in having if _is_words(table, name)]
+        if words and len(words) < len(having):
+            numeric = next(table.name for table in having if table.name not in words)
+            proposal.open.append(
+                f"{name}: numbers in {numeric}, but text in {words[0]}. Store it in the same way at all clients, "
+                f"or add categories={name} if the numbers are codes."
+            )
+        for table in having:
+            if is_text(table.kinds[name]) and table.name not in words:
+                proposal.open += _not_numbers(table, name)
+
+
+def _is_words(table: Columnar, name: str) -> bool:
+    return is_text(table.kinds[name]) and not holds_numbers(table.column(name), ())
+
+
+def _not_numbers(table: Columnar, name: str) -> list[str]:
+    """What keeps a column of text from being read as numbers, in words."""
+    try:
+        numbers(table, name)
+    except FovaError as error:
+        return [str(error)]
+    return []
 
 
 class _Look:
@@ -106,6 +155,7 @@ class _Look:
         self.column = table.column(name).slice(0, ENOUGH)
         self.missing = int(self.column.null_count)
         self.text, self.whole = is_text(self.kind), is_whole(self.kind)
+        self.numeric_text = self.text and holds_numbers(self.column, ())
         self.temporal = bool(types.is_temporal(self.kind))
         self.boolean = bool(types.is_boolean(self.kind))
         self.words = {word for word in re.split(r"[^a-z0-9]+", name.lower()) if word}
@@ -123,6 +173,8 @@ class _Look:
     @property
     def is_identifier(self) -> bool:
         """Whether the name says that it is one, or no value occurs twice."""
+        if self.numeric_text:
+            return False
         return bool(INDEX.fullmatch(self.name)) or ((self.text or self.whole) and self.different == self.rows > 1)
 
     def about(self, role: str) -> About:
@@ -146,7 +198,7 @@ def _role(look: _Look) -> str:
             continue
         if role in ("terminal", "timeout") and not look.is_flag:
             continue
-        if role == "reward" and look.numbers is None:
+        if role == "reward" and look.numbers is None and not look.numeric_text:
             continue
         if role == "episode" and not (look.text or look.whole):
             continue
@@ -172,14 +224,14 @@ def _add_options(proposal: Proposal, looks: dict[str, _Look], tables: Sequence[C
         look = looks[name]
         if any(name in table.names and table.column(name).null_count for table in tables):
             missing.append(f"{name}={'unknown' if look.text else 'carry-mean'}")
-        if look.numbers is not None and len(look.numbers):
-            sentinel = sentinel_in(look.numbers.astype(np.float32))
-            if sentinel is not None and f"{sentinel[0]:g}" not in roles["na"]:
-                roles["na"].append(f"{sentinel[0]:g}")
+        for table in tables:
+            mark = _mark_of_missing(_Look(table, name))
+            if mark and mark not in roles["na"]:
+                roles["na"].append(mark)
     if missing:
         proposal.options += ["--missing", *map(shlex.quote, missing)]
     actions = [looks[name] for name in roles["action"] if name in looks]
-    choices = [look for look in actions if look.text or look.whole or look.boolean]
+    choices = [look for look in actions if (look.text and not look.numeric_text) or look.whole or look.boolean]
     if len(actions) == 1 and not choices and _may_be_codes(actions[0]):
         roles["categories"].append(actions[0].name)
         proposal.open.append(
@@ -189,8 +241,8 @@ def _add_options(proposal: Proposal, looks: dict[str, _Look], tables: Sequence[C
         )
     elif choices:
         proposal.open.append(
-            f"action: {choices[0].name} is read as a choice among {choices[0].different} named actions. If it is a "
-            f"quantity, add numbers={choices[0].name} and --action-low, --action-high."
+            f"action: {choices[0].name} is read as a choice among {_different(tables, choices[0].name)} named "
+            f"actions. If it is a quantity, add numbers={choices[0].name} and --action-low, --action-high."
         )
     elif actions and all(look.numbers is not None for look in actions):
         low, high = zip(*(_range(tables, look.name) for look in actions))
@@ -202,19 +254,33 @@ def _add_options(proposal: Proposal, looks: dict[str, _Look], tables: Sequence[C
 
 
 def _may_be_codes(look: _Look) -> bool:
-    numbers: Any = look.numbers
+    values: Any = look.numbers
     return (
-        numbers is not None
-        and len(numbers) > 0
+        values is not None
+        and len(values) > 0
         and look.different <= FEW
-        and bool((numbers == np.round(numbers)).all())
+        and bool((values == np.round(values)).all())
     )
+
+
+def _mark_of_missing(look: _Look) -> str | None:
+    """A number that seems to mark missing values, as text."""
+    if look.numbers is None or not len(look.numbers):
+        return None
+    sentinel = sentinel_in(look.numbers.astype(np.float32))
+    return None if sentinel is None else f"{sentinel[0]:g}"
+
+
+def _different(tables: Sequence[Columnar], name: str) -> int:
+    """The number of different values of a column at all clients."""
+    return len({label(value) for table in tables for value in _Look(table, name).values.to_pylist()})
 
 
 def _range(tables: Sequence[Columnar], name: str) -> tuple[float, float]:
     import pyarrow.compute
 
-    ranges = [pyarrow.compute.min_max(each.column(name)).as_py() for each in tables if name in each.names]
+    numeric = [each for each in tables if not is_text(each.kinds[name])]
+    ranges = [pyarrow.compute.min_max(each.column(name)).as_py() for each in numeric]
     known = [each for each in ranges if each["min"] is not None]
     return min(each["min"] for each in known), max(each["max"] for each in known)
 
