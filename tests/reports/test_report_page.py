@@ -196,7 +196,7 @@ def test_an_algorithm_that_has_moved_is_told_of(tmp_path):
 
 def test_named_clients_need_the_configuration(tmp_path):
     run = start_run(tmp_path / "one", clients=(ClientSpec("expert", 400, name="north"),))
-    assert "Flags alone cannot describe who took part" in page_of([run], tmp_path)
+    assert "Flags cannot describe these clients" in page_of([run], tmp_path)
 
 
 def test_a_run_under_way_is_a_report_too(tmp_path):

@@ -53,16 +53,16 @@ def test_one_run_in_words(one, one_run):
     )
     policies = {name: final[name] for name in data}
     mean, best = np.mean(list(policies.values())), max(policies, key=policies.get)
-    assert clients.startswith(f"The clients' own policies earn {mean:,.1f} on average, so the server's is ")
+    assert clients.startswith(f"The clients' own policies earn {mean:,.1f} on average: the server's policy is ")
     apart = f"{abs(final['server'] - mean):,.1f}"
-    place = f"{apart} {'better' if final['server'] >= mean else 'worse'} than"
-    assert f"is {'level with' if apart == '0.0' else place} its mean client" in clients
-    assert clients.endswith(f"the best of them, {best}, earns {policies[best]:,.1f}.")
+    place = f"{apart} {'better' if final['server'] >= mean else 'worse'}"
+    assert f"is {'level with them' if apart == '0.0' else place}." in clients
+    assert clients.endswith(f"The best of them, {best}, earns {policies[best]:,.1f}.")
     looks = [*(line["server"]["return"] for line in entries(one) if "server" in line), final["server"]]
-    assert f"was {max(looks):,.1f} after round " in along
-    assert "it is picked with hindsight from 3 looks" in along
+    assert f"was {max(looks):,.1f}, after round " in along
+    assert "It is picked with hindsight from 3 evaluations" in along
     size = entries(one)[-1]["bytes_per_client"]
-    assert took.startswith(f"In a round, every client sent {size['up']:,} bytes and received {size['down']:,};")
+    assert took.startswith(f"In every round each client sent {size['up']:,} bytes and received {size['down']:,}.")
     assert sure == "This is one seed (0). It cannot show how much of the result is luck."
 
 
@@ -81,7 +81,9 @@ def test_bytes_privacy_and_clients_that_fell_out_are_told(one_run):
     rounds[1] = replace(rounds[1], rejected=("random-1",))
     last = replace(last, missing=("random-1",), traffic=Traffic(1000, 2000), privacy=PrivacySpent(3.456, 1e-5))
     words = story.summary(changed(one_run, rounds=(*rounds, last)))
-    assert "In a round, every client sent 2,000 bytes and received 1,000; never a row of its data." in words
+    assert (
+        "In every round each client sent 2,000 bytes and received 1,000. No client sent a row of its data." in words
+    )
     assert any("epsilon 3.46 at delta 1e-05" in sentence for sentence in words)
     assert "Submissions were rejected: random-1 (1 round)." in words
     assert "No answer came in time: random-1 (1 round)." in words
@@ -115,12 +117,12 @@ def test_who_won_the_vote_who_was_imitated_and_who_was_led(one_run):
     assert found[1].late("global") == pytest.approx(0.58)
     assert [story.winner(client) for client in found] == ["behaviour", "global"]
     words = story.vote_summary(changed(one_run, rounds=()), found)
-    assert words[0].startswith("Trusting their data: at expert-1 the data's action won most often.")
+    assert words[0].startswith("Trusting their data: at expert-1 the logged action won most often.")
     assert words[1].startswith("Led: at random-1 the global policy's action won most often.")
     assert "The data was trusted most at expert-1 (88% of the votes) and least at random-1 (30%)." in words
-    assert "(1 is in full): expert-1 0.50, random-1 0.50." in words[-1]
+    assert "(1 is full weight): expert-1 0.50, random-1 0.50." in words[-1]
     assert story.vote_in_words(found[1]) == (
-        "the global policy 58%, its data 30%, its own policy 12%; the global policy is up from 26% in the beginning"
+        "the global policy 58%, its data 30%, its own policy 12%; the global policy is up from 26% at the start"
     )
 
 
@@ -139,7 +141,7 @@ def test_nobody_wins_a_vote_that_is_level(one_run):
     level = Votes("c", [1.0], {"local": [0.34], "behaviour": [0.36], "global": [0.30]}, [])
     assert story.winner(level) is None
     assert "Undecided: at c" in story.vote_summary(changed(one_run, rounds=()), [level])[0]
-    assert story.vote_in_words(level).endswith("much as in the beginning")
+    assert story.vote_in_words(level).endswith("about as at the start")
 
 
 def weighed(group, **weights):
@@ -153,15 +155,15 @@ def weighed(group, **weights):
 def test_how_much_the_server_counted_each_client(one_run):
     group = weighed(one_run, expert_1=0.646, random_1=0.354)
     words = story.vote_summary(group, votes(group))
-    assert (
-        words[0] == "In the last round the server counted the clients' parameters with: expert-1 65%, random-1 35%."
-    )
+    assert words[0] == "The server's weights in the last round: expert-1 65%, random-1 35%."
     assert "hardly counted" not in " ".join(words)
     words = story.vote_summary(weighed(one_run, expert_1=0.998, random_1=0.002), votes(one_run))
     assert words[0].endswith("expert-1 100%, random-1 0%.")
-    assert words[1] == "Imitated: the shared policy is made of what expert-1 sent; random-1 hardly counted."
+    assert words[1] == "Imitated: nearly all of the shared policy comes from expert-1; random-1 hardly counted."
     several = Group("two seeds", group.records * 2)
-    assert story.vote_summary(several, votes(group))[0].startswith("In the last round (seed 0) the server counted")
+    assert story.vote_summary(several, votes(group))[0].startswith(
+        "The server's weights in the last round (seed 0): "
+    )
 
 
 def test_a_policy_that_imitates_the_vote_says_so(one_run):

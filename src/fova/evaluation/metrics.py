@@ -38,7 +38,7 @@ class Evaluation:
 
 
 def with_final(along: Sequence[Evaluation], final: Evaluation | None) -> list[Evaluation]:
-    """The evaluations along training, of which the final one is the last. A run that played none has none."""
+    """The evaluations during training, of which the final one is the last. A run that played none has none."""
     if not along or final is None:
         return list(along)
     if not any(evaluation.clients for evaluation in along):

@@ -42,7 +42,7 @@ class Table:
 
 
 RUN_COLUMNS = (
-    "run", "setting", "seed", "return", "score", "best along training", "mean client", "server minus mean client",
+    "run", "setting", "seed", "return", "score", "best during training", "mean client", "server minus mean client",
     "worst client", "rounds done",
 )  # fmt: skip
 
@@ -130,7 +130,7 @@ def _last_distance(group: Group, client: str) -> float | None:
 
 SUMMARY_COLUMNS = (
     "setting", "seeds", "return", "score", "mean client", "server minus mean client", "worst client",
-    "best along training",
+    "best during training",
 )  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def learning_curves(groups: Sequence[Group]) -> Chart | None:
                 for level in levels
             ]
         ),
-        "Mean return of the evaluation episodes along training. "
+        "Mean return of the evaluation episodes during training. "
         + f"{bands([len(group.records) for group, _ in curves])}.",
         _numbers([(line.label, curve) for line, (_, curve) in zip(lines, curves)]),
     )
@@ -161,7 +161,7 @@ def _in_words(rows: Sequence[ClientReturns], server: float | None) -> str:
 
 
 def clients_over_training(group: Group) -> Chart | None:
-    """The server's policy and every client's own along training, where the clients were played."""
+    """The server's policy and every client's own during training, where the clients were played."""
     server, mean, clients = learning_curve(group), mean_client_curve(group), client_curves(group)
     if server is None or mean is None or group.mode != "federated":
         return None

@@ -161,7 +161,7 @@ def learning_figure(groups: Sequence[Group], metric: str = "return", titled: boo
 
 
 def training_figure(group: Group, titled: bool = True) -> Figure:
-    """The server's policy, every client's policy and the mean of these along training."""
+    """The server's policy, every client's policy and the mean of these during training."""
     figure = Figure(figsize=matplotlib.rcParams["figure.figsize"], layout="constrained")
     axes = figure.subplots()
     for curve in client_curves(group):

@@ -32,7 +32,7 @@ MOST_RUNS = 500  # in the table
 MOST_PAGES = 20  # kept in memory
 TOGETHER = "/all"
 HTML, PLAIN = "text/html; charset=utf-8", "text/plain; charset=utf-8"
-COLUMNS = ("run", "progress", "state", "return", "best along training", "algorithm", "task", "seed")
+COLUMNS = ("run", "progress", "state", "return", "best during training", "algorithm", "task", "seed")
 
 Write = Callable[[list[Path], str], str]  # from runs and a version to the page
 

@@ -8,13 +8,13 @@ import numpy as np
 from fova.reports.groups import Group
 from fova.run.records import Record
 
-# A loss that is so many times as large at the end as in the beginning is named.
+# The report names a loss that grew by this factor between start and end.
 TENFOLD = 10.0
 ACTOR, CRITIC = "actor_loss", "critic_loss"
 REMEDY = "lower the learning rates (--actor-lr, --critic-lr)"
 HARMLESS = (
-    "It holds the likelihood of the client's actions under the policy that the client received, which is tiny "
-    "where that policy is sure of other actions. The critics' loss did not grow, so this shows how far the "
+    "This loss contains the likelihood of the client's actions under the policy that it received. The likelihood "
+    "is tiny where that policy is sure of other actions. The critics' loss did not grow, so this shows how far the "
     "client's behaviour is from the global policy, not that training diverges."
 )
 
@@ -39,7 +39,7 @@ def _not_finite(record: Record, seed: str) -> list[str]:
         if broken:
             return [
                 f"Training diverged{seed}: from round {line.number} on the losses of {in_a_row(broken)} are not "
-                f"finite numbers. What follows is worth nothing; {REMEDY} and train again."
+                f"finite numbers. Later figures mean nothing: {REMEDY} and train again."
             ]
     return []
 

@@ -23,7 +23,7 @@ LATE = 5  # the "last rounds" of a run are its last fifth
 
 @dataclass(frozen=True)
 class Curve:
-    """A measure along training: its mean over seeds, with a band where there are several seeds.
+    """A measure during training: its mean over seeds, with a band where there are several seeds.
 
     The band is the interval, or from the lowest to the highest seed where there are too few for one.
     """
@@ -118,7 +118,7 @@ def logged_metrics(groups: Sequence[Group]) -> list[str]:
 
 
 def client_curves(group: Group) -> list[Curve]:
-    """The return of each client's policy along training, where it was played (`--evaluate-clients`)."""
+    """The return of each client's policy during training, where it was played (`--evaluate-clients`)."""
     curves = []
     for client in group.client_names:
         per_seed = [
@@ -130,7 +130,7 @@ def client_curves(group: Group) -> list[Curve]:
 
 
 def mean_client_curve(group: Group) -> Curve | None:
-    """The mean return of the clients' policies along training, where they were played."""
+    """The mean return of the clients' policies during training, where they were played."""
     per_seed = [{e.steps: mean_client(e.clients) for e in seed if e.clients} for seed in _evaluations(group)]
     return mean_curve("mean of the clients' own policies", per_seed)
 

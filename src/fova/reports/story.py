@@ -1,7 +1,7 @@
 """A run in plain sentences: what was done, how it ended, and who won the vote.
 
-Says only what the figures carry: one seed is called one seed, and the best of many looks is called that. Numbers
-in, sentences out; nothing is read or drawn here.
+It states only what the figures support: a single seed is labelled, and so is the best of many evaluations. The
+functions take numbers and return sentences; they read and draw nothing.
 """
 
 from collections import Counter
@@ -41,13 +41,13 @@ def mean_with_interval(values: Sequence[float]) -> str:
 
 
 def summary(group: Group) -> list[str]:
-    """One setting: what was trained, how it ended against data and clients, and how far that can be trusted."""
+    """One setting: what was trained, how it compares with data and clients, and how far to trust that."""
     sentences = [_what_was_done(group), *_how_it_ended(group), *_along_the_way(group)]
     return [*sentences, *_what_it_took(group), *_what_went_wrong(group), _how_sure(group)]
 
 
 def comparison(groups: Sequence[Group]) -> list[str]:
-    """Several settings on the same task: who ended highest, and whether that can be luck."""
+    """Several settings on the same task: which ends highest, and whether that may be luck."""
     played = sorted((group for group in groups if group.finals), key=lambda group: -float(np.mean(group.finals)))
     if len(played) < 2:
         return []
@@ -77,9 +77,9 @@ def _what_was_done(group: Group) -> str:
     task = f" on {group.task}" if group.task else ""
     budget = f"{counted(record.run.rounds, 'round')} of {counted(record.run.local_steps, 'gradient step')}"
     if group.mode == "local":
-        return f"Each of {clients} trained a policy of its own with {group.algorithm}{task}, alone: {budget}."
+        return f"Each of {clients} trained its own policy alone with {group.algorithm}{task}: {budget}."
     if group.mode == "centralised":
-        return f"{group.algorithm} trained one policy{task} on the pooled data of {clients}: {budget} a client."
+        return f"{group.algorithm} trained one policy{task} on the pooled data of {clients}: {budget} per client."
     return f"{group.algorithm} trained one policy{task} across {clients}: {budget} at every client."
 
 
@@ -140,10 +140,10 @@ def _against_clients(group: Group, server: float) -> list[str]:
         return []
     average, best = float(np.mean(list(returns.values()))), max(returns, key=lambda name: returns[name])
     apart = number(abs(server - average))
-    place = f"{apart} {'better' if server >= average else 'worse'} than" if apart != number(0.0) else "level with"
+    place = f"{apart} {'better' if server >= average else 'worse'}" if apart != number(0.0) else "level with them"
     return [
-        f"The clients' own policies earn {number(average)} on average, so the server's is {place} its mean client; "
-        f"the best of them, {best}, earns {number(returns[best])}."
+        f"The clients' own policies earn {number(average)} on average: the server's policy is {place}. The best of "
+        f"them, {best}, earns {number(returns[best])}."
     ]
 
 
@@ -152,8 +152,8 @@ def _along_the_way(group: Group) -> list[str]:
         return []
     best = best_of_training(group.first.evaluations)
     return [
-        f"The highest evaluation along training was {number(best.server.mean_return)} after round {best.round}; it "
-        f"is picked with hindsight from {len(group.first.evaluations)} looks, so it flatters."
+        f"The highest evaluation during training was {number(best.server.mean_return)}, after round {best.round}. "
+        f"It is picked with hindsight from {len(group.first.evaluations)} evaluations, so it flatters the policy."
     ]
 
 
@@ -163,13 +163,13 @@ def _what_it_took(group: Group) -> list[str]:
     sentences = []
     if last and last.traffic:
         sentences.append(
-            f"In a round, every client sent {last.traffic.up:,} bytes and received {last.traffic.down:,}; never a "
-            "row of its data."
+            f"In every round each client sent {last.traffic.up:,} bytes and received {last.traffic.down:,}. No "
+            "client sent a row of its data."
         )
     if last and last.privacy:
         sentences.append(
-            f"Every client as a whole is protected by differential privacy with epsilon {last.privacy.epsilon:.2f} "
-            f"at delta {last.privacy.delta:g}; metrics of single clients are therefore not known."
+            f"Differential privacy protects every client as a whole, with epsilon {last.privacy.epsilon:.2f} at "
+            f"delta {last.privacy.delta:g}. Metrics of single clients are therefore not recorded."
         )
     return sentences
 
@@ -219,16 +219,16 @@ def vote_summary(group: Group, votes: Sequence[Votes]) -> list[str]:
 
 _OUTCOMES = {
     "behaviour": (
-        "Trusting their data: at {clients} the data's action won most often. In the judgement of that client's "
-        "critics, what was done there is more often the best of the three than what either policy would do."
+        "Trusting their data: at {clients} the logged action won most often. The client's critics value it above "
+        "the actions of both policies."
     ),
     "global": (
-        "Led: at {clients} the global policy's action won most often. What the others know is judged better there "
-        "than the client's own data and its own policy."
+        "Led: at {clients} the global policy's action won most often. The client's critics value what the others "
+        "learned above the client's own data and its own policy."
     ),
     "local": (
         "On their own: at {clients} the client's own policy won most often, ahead of its data and of the global "
-        "policy. So say its own critics; how well it plays is another matter."
+        "policy. This is the opinion of its own critics and does not say how well it plays."
     ),
     None: "Undecided: at {clients} no candidate was clearly ahead.",
 }
@@ -249,13 +249,13 @@ def vote_in_words(votes: Votes) -> str:
     moved = max(order, key=lambda voter: abs(votes.late(voter) - votes.early(voter)))
     change = votes.late(moved) - votes.early(moved)
     if abs(change) < NOTICEABLE:
-        return f"{shares}; much as in the beginning"
+        return f"{shares}; about as at the start"
     direction = "up" if change > 0 else "down"
-    return f"{shares}; {VOTER_WORDS[moved]} is {direction} from {percent(votes.early(moved))} in the beginning"
+    return f"{shares}; {VOTER_WORDS[moved]} is {direction} from {percent(votes.early(moved))} at the start"
 
 
 def _extremes(votes: Sequence[Votes]) -> list[str]:
-    """Where the data and the global policy were trusted most and least, if clients differ in that."""
+    """Where the data and the global policy were trusted most and least, if clients differ."""
     sentences = []
     for voter, words in (("behaviour", "The data was trusted"), ("global", "The global policy led")):
         order = sorted(votes, key=lambda client: -client.late(voter))
@@ -271,14 +271,16 @@ def _extremes(votes: Sequence[Votes]) -> list[str]:
 def _imitation(group: Group, votes: Sequence[Votes]) -> list[str]:
     settings = group.first.config.settings
     if settings.get("imitate") == "vote":
-        return ["Every client's policy imitates the action that wins the vote, so a client that is led follows."]
+        return [
+            "Every client's policy imitates the action that wins the vote: a led client follows the global policy."
+        ]
     weights = {client.client: client.late_weight for client in votes if client.late_weight is not None}
     if not weights or not settings.get("awr", True):
         return []
     listed = ", ".join(f"{client} {weight:.2f}" for client, weight in weights.items())
     return [
-        "Every client's policy imitates its own data, also where it is led; who is led learns from the others "
-        f"through the broadcast and the critics. Mean weight w of that imitation (1 is in full): {listed}."
+        "Every client's policy imitates its own data, also where the global policy wins. Such a client learns from "
+        f"the others through the broadcast and its critics. Mean weight of imitation (1 is full weight): {listed}."
     ]
 
 
@@ -291,13 +293,13 @@ def _at_the_server(group: Group) -> list[str]:
         return []
     listed = ", ".join(f"{client} {percent(share)}" for client, share in shares.items())
     seed = f" (seed {group.first.seed})" if len(group.records) > 1 else ""
-    sentences = [f"In the last round{seed} the server counted the clients' parameters with: {listed}."]
+    sentences = [f"The server's weights in the last round{seed}: {listed}."]
     counted_in = [client for client, share in shares.items() if share >= HARDLY / len(shares)]
     left_out = [client for client in shares if client not in counted_in]
     if left_out:
         sentences.append(
-            f"Imitated: the shared policy is made of what {in_a_row(counted_in)} sent; {in_a_row(left_out)} hardly "
-            "counted."
+            f"Imitated: nearly all of the shared policy comes from {in_a_row(counted_in)}; {in_a_row(left_out)} "
+            "hardly counted."
         )
     return sentences
 

@@ -403,8 +403,8 @@ def _swatch(key: Key) -> Markup:
     else:
         outline = {
             "area": "M4 0H24V12H4Z",
-            "diamond": "M14 0l6 6l-6 6l-6 -6Z",
-            "circle": "M8 6a6 6 0 1 0 12 0a6 6 0 1 0 -12 0",
+            "diamond": "M14 1l5 5l-5 5l-5 -5Z",
+            "circle": "M9 6a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
         }
         mark = element(
             "path", d=outline[key.mark], class_=f"{'area' if key.mark == 'area' else 'dot'} {key.colour}"

@@ -113,7 +113,7 @@ class Record:
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
-        """The evaluations along training, in order. The one after the last round is the final evaluation."""
+        """The evaluations during training, in order. The one after the last round is the final evaluation."""
         along = [
             Evaluation(line.number, line.number * self.run.local_steps, line.server, line.client_play or {})
             for line in self.rounds
