@@ -150,6 +150,17 @@ def test_a_misspelt_column_gets_a_suggestion():
         loaded(ROWS, reward="payy")
 
 
+def test_a_column_of_costs_counts_negatively():
+    assert loaded(ROWS, reward="-pay")[1].transitions.rewards.tolist() == [-1, -2, -3, -4]
+    named = {**ROWS, "-pay": [5.0] * len(ROWS["pay"])}  # a column of that very name is meant
+    assert loaded(named, reward="-pay")[1].transitions.rewards.tolist() == [5, 5, 5, 5]
+    assert Columns.of({**COLUMNS, "reward": "-pay"}).to_table()["reward"] == "-pay"
+    with pytest.raises(FovaError, match="There is no column in table for reward called 'payy'"):
+        loaded(ROWS, reward="-payy")
+    with pytest.raises(FovaError, match="time and reward are both"):
+        loaded(ROWS, reward=f"-{COLUMNS['time']}")
+
+
 def test_a_mapping_survives_a_configuration_file(tmp_path):
     import tomli_w
 

@@ -20,6 +20,7 @@ from fova.recipe import MISSING
 from fova.settings import shown
 
 NONE, LAST = "none", "last"
+MINUS = "-"  # before the reward: the column is a cost
 REQUIRED = {
     "episode": "the column that tells episodes apart (a patient, a trip); or episode=none: one long record, cut "
     "where terminal or timeout says so",
@@ -28,7 +29,7 @@ REQUIRED = {
     "observations": "what was known before the action: names and patterns, as in hr,map,lab_*",
     "action": "what was done: a column, or several of numbers. Whole numbers and text are choices among named "
     "actions, unless numbers= names the column",
-    "reward": "what the step was worth; more is better",
+    "reward": "what the step was worth; more is better. For a column of costs write reward=-COLUMN",
     "terminal": "the column that is 1 where the task itself ended with this row; or terminal=none: every episode "
     "was only cut off (time limit, end of the record); terminal=last: every episode really ended with its last "
     "row; "
@@ -103,7 +104,8 @@ class Columns:
             role: None if name == NONE else self._there(name, role, names, file) for role, name in single.items()
         }
         actions = tuple(self._there(name, "action", names, file) for name in self.action)
-        reward = self._there(self.reward, "reward", names, file)
+        is_cost = self.reward.startswith(MINUS) and self.reward not in names
+        reward = self._there(self.reward.removeprefix(MINUS) if is_cost else self.reward, "reward", names, file)
         known_after = {
             *actions,
             *(name for role, name in found.items() if role in ("terminal", "timeout") and name),
@@ -126,6 +128,7 @@ class Columns:
             observations,
             actions,
             reward,
+            is_cost,
             found["terminal"],
             outcome,
             self.terminal == LAST,
@@ -182,6 +185,7 @@ class Resolved(NamedTuple):
     observations: tuple[str, ...]
     actions: tuple[str, ...]
     reward: str
+    reward_is_cost: bool  # the column counts negatively
     terminal: str | None
     terminal_is_outcome: bool  # the column tells the outcome of whole episodes, at their last row
     all_ended: bool
@@ -237,7 +241,7 @@ def _checked(content: Mapping[str, Any]) -> Columns:
         raise FovaError(f"The columns do not say everything that training must know. Add to --columns:\n{listed}")
     texts = {role: _text(content[role], role) for role in ("episode", "time", "reward", "terminal")}
     texts["timeout"] = _text(content.get("timeout", NONE), "timeout")
-    _insist_on_one_role_each(texts)
+    _insist_on_one_role_each({**texts, "reward": texts["reward"].removeprefix(MINUS)})
     categories = _categories(content.get("categories", ()))
     numbers = _names(content.get("numbers", ()), "numbers")
     both = next((name for name in numbers if name in categories), None)
