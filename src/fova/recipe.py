@@ -7,6 +7,7 @@ they are logged: `policy({"hr": 80, "ward": "A"})`. Training data is encoded by 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -19,6 +20,7 @@ Missing = Literal["refuse", "carry", "mean", "carry-mean", "unknown"]
 MISSING: tuple[Missing, ...] = get_args(Missing)
 OTHER = "other"  # the place of categories that no client had
 NO_VALUE = -1  # the code of a missing category
+NO_LABEL = ("", "nan")  # texts that are never a category
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Input:
     missing: Missing = "refuse"
     mean: float | None = None  # stands in for a missing number
     categories: tuple[str, ...] | None = None  # None: a number
+    na: tuple[str, ...] = ()  # further values that mark a missing one, such as -999
 
     def __post_init__(self) -> None:
         if self.missing not in MISSING:
@@ -90,6 +93,24 @@ class Input:
     @cached_property
     def _codes(self) -> dict[str, int]:
         return {category: code for code, category in enumerate(self.categories or ())}
+
+    def lacks(self, value: Any) -> bool:
+        """Whether a value of a record stands for no value in this column."""
+        if is_missing(value):
+            return True
+        if self.categories is not None:
+            return label(value) in self.missing_labels
+        return isinstance(value, Real) and _single(value) in self.missing_numbers
+
+    @cached_property
+    def missing_labels(self) -> frozenset[str]:
+        """The labels that stand for no category."""
+        return frozenset((*NO_LABEL, *self.na))
+
+    @cached_property
+    def missing_numbers(self) -> frozenset[float]:
+        """The numbers that stand for no value, in single precision."""
+        return frozenset(_single(number) for text in self.na if (number := as_number(text)) is not None)
 
 
 @dataclass(frozen=True)
@@ -159,6 +180,8 @@ class Recipe:
                 content["mean"] = each.mean
             if each.categories is not None:
                 content["categories"] = list(each.categories)
+            if each.na:
+                content["na"] = list(each.na)
             described.append(content)
         return described
 
@@ -173,14 +196,13 @@ class Recipe:
 
 def _input(content: Mapping[str, Any]) -> Input:
     name, missing, mean = content["name"], content["missing"], content.get("mean")
-    categories = content.get("categories")
-    if not isinstance(name, str) or set(content) - {"name", "missing", "mean", "categories"}:
+    categories, na = content.get("categories"), content.get("na", ())
+    if not isinstance(name, str) or set(content) - {"name", "missing", "mean", "categories", "na"}:
         raise TypeError(name)
-    if categories is not None and not all(isinstance(category, str) for category in categories):
+    if not all(isinstance(text, str) for text in (*(categories or ()), *na)):
         raise TypeError(categories)
-    return Input(
-        name, missing, None if mean is None else float(mean), None if categories is None else tuple(categories)
-    )
+    number = None if mean is None else float(mean)
+    return Input(name, missing, number, None if categories is None else tuple(categories), tuple(na))
 
 
 # --- Values of records -------------------------------------------------------------------------------------
@@ -216,6 +238,24 @@ def is_missing(value: Any) -> bool:
     return bool(isinstance(value, float | np.floating | np.datetime64) and value != value)
 
 
+def as_number(text: str) -> float | None:
+    """The number that a text is, or None."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if number == number else None
+
+
+def _single(number: Any) -> float:
+    """A number in single precision, in which training saw it."""
+    try:
+        with np.errstate(over="ignore"):
+            return float(np.float32(number))
+    except OverflowError:  # a whole number with hundreds of digits
+        return float("inf")
+
+
 def _names(table: Any) -> list[Any]:
     return list(table.column_names if hasattr(table, "column_names") else table.columns)
 
@@ -243,8 +283,8 @@ def _listed(names: Iterable[str]) -> str:
 def _numbers(each: Input, values: Sequence[Any]) -> NDArray[np.float64]:
     numbers = np.empty(len(values))
     for row, value in enumerate(values):
-        if is_missing(value):
-            _insist_on_replacement(each, row)
+        if each.lacks(value):
+            _insist_on_replacement(each, value, row)
             numbers[row] = np.nan
             continue
         if isinstance(value, str | bytes):
@@ -253,7 +293,7 @@ def _numbers(each: Input, values: Sequence[Any]) -> NDArray[np.float64]:
             numbers[row] = float(value)
         except (TypeError, ValueError) as error:
             raise FovaError(f"{each.name} is {value!r} in record {row}, but must be a number.") from error
-        if not np.isfinite(np.float32(numbers[row])):
+        if not np.isfinite(_single(numbers[row])):
             raise FovaError(f"{each.name} is {value!r} in record {row}, but must be a finite number.")
     return numbers
 
@@ -261,20 +301,21 @@ def _numbers(each: Input, values: Sequence[Any]) -> NDArray[np.float64]:
 def _codes(each: Input, values: Sequence[Any]) -> NDArray[np.int64]:
     codes = np.empty(len(values), np.int64)
     for row, value in enumerate(values):
-        if is_missing(value) or (isinstance(value, str) and not value.strip()):
-            if each.missing != "unknown":
-                _insist_on_replacement(each, row)
+        if each.lacks(value):
+            _insist_on_replacement(each, value, row)
             codes[row] = NO_VALUE
         else:
             codes[row] = each.code(label(value))
     return codes
 
 
-def _insist_on_replacement(each: Input, row: int) -> None:
+def _insist_on_replacement(each: Input, value: Any, row: int) -> None:
     """Refuse a missing value for which the recipe knows no replacement in a single record."""
     if each.has_indicator or each.missing == "unknown":
         return
     given = f"{each.name} is missing in record {row}"
+    if not is_missing(value):
+        given = f"{each.name} is {value!r} in record {row}, which stands for a missing value"
     if each.missing == "carry":
         raise FovaError(
             f"{given}. In training the last known value of the episode was carried forward; a single record has no "

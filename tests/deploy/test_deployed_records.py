@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import onnxruntime
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
 from deploy.made_policies import make_policy
 from fova.deploy.answers import Answers
@@ -13,7 +14,7 @@ from fova.deploy.export import export_onnx
 from fova.deploy.graph import REFUSED, policy_model
 from fova.errors import FovaError
 from fova.policy import load_policy
-from fova.recipe import Input, Recipe
+from fova.recipe import Input, Recipe, label
 from fova.spaces import Space
 
 RECIPE = Recipe(
@@ -96,6 +97,78 @@ def test_values_that_the_recipe_does_not_replace_are_refused(name, bad):
     np.testing.assert_allclose(action[:2], policy(records[:2]), rtol=1e-5, atol=1e-5)
 
 
+# Each of these stands for no value in a column of categories; -9 because the recipe declares it.
+NO_CATEGORY = (None, float("nan"), "", " ", "          ", "nan", "-9", -9, -9.0)
+
+
+def marked(missing):
+    """A recipe whose columns have a mark of missing values: a category, and a number that is treated likewise."""
+    number = Input("lactate", "mean", mean=1.5, na=("-9", "?")) if missing == "unknown" else Input("hr", na=("-9",))
+    return Recipe((number, Input("ward", missing, categories=("north", "3", "-9"), na=("-9",)), Input("bmi")))
+
+
+def three_answers(policy, record):
+    """The action of a record in Python, over HTTP and by ONNX Runtime; None where it is refused."""
+    given = {}
+    for each in policy.inputs.inputs:
+        value = record[each.name]
+        if each.categories is None:
+            given[each.name] = np.array([np.nan if value is None else value], np.float32)
+        else:
+            given[each.name] = np.array([label(value) if isinstance(value, int | float) else value or ""], object)
+    for name, value in record.items():  # JSON has no NaN
+        record = record | {name: None if value != value else value}
+    running = session(policy_model(policy).SerializeToString())
+    ways = (
+        lambda: policy(record),
+        lambda: Answers(policy).act(json.dumps({"observation": record}).encode())["action"],
+        lambda: running.run(["action"], given)[0][0],
+    )
+    answers = []
+    for way in ways:
+        try:
+            answers.append(np.array(way(), np.float32))
+        except (FovaError, InvalidArgument):  # the latter is ONNX Runtime's
+            answers.append(None)
+    return answers
+
+
+@pytest.mark.parametrize("missing", ["refuse", "carry", "unknown"])
+@pytest.mark.parametrize("value", NO_CATEGORY, ids=repr)
+def test_a_category_without_a_value_is_an_error_or_the_unknown_place_everywhere(missing, value):
+    policy = table_policy(recipe=marked(missing))
+    first = policy.inputs.inputs[0].name
+    answers = three_answers(policy, {first: 1.0, "ward": value, "bmi": 25.0})
+    if missing != "unknown":
+        assert answers == [None, None, None]
+        return
+    unknown_place = policy({first: 1.0, "ward": "a ward that no client had", "bmi": 25.0})
+    for answer in answers:
+        np.testing.assert_allclose(answer, unknown_place, rtol=1e-5, atol=1e-6)
+
+
+def test_a_number_that_marks_a_missing_one_is_replaced_or_refused_everywhere():
+    policy = table_policy(recipe=marked("unknown"))
+    record = {"lactate": -9, "ward": "north", "bmi": 25.0}
+    by_the_mean = policy(record | {"lactate": None})
+    for answer in three_answers(policy, record):
+        np.testing.assert_allclose(answer, by_the_mean, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(by_the_mean, policy(record | {"lactate": -9.5}), atol=1e-6)
+    refusing = table_policy(recipe=marked("refuse"))
+    record = {"hr": -9, "ward": "north", "bmi": 25.0}
+    assert three_answers(refusing, record) == [None, None, None]
+    with pytest.raises(FovaError, match="hr is -9 in record 0, which stands for a missing value"):
+        refusing(record)
+    assert all(answer is not None for answer in three_answers(refusing, record | {"hr": 80}))
+
+
+def test_the_marks_of_missing_values_travel_with_the_policy(tmp_path):
+    policy = table_policy(recipe=marked("refuse"))
+    policy.save(tmp_path / "policy.safetensors")
+    assert load_policy(tmp_path).inputs == policy.inputs
+    assert all("na" not in each for each in RECIPE.to_json())
+
+
 def test_a_column_with_the_name_of_an_output_is_refused():
     for name in ("action", "valid", "/mean"):
         with pytest.raises(FovaError, match="cannot be the name of an input"):
@@ -142,7 +215,8 @@ def test_the_service_answers_records():
         ({"hr": 1e300}, "finite"),
         ({"ward": ["north"]}, "ward of observation 0 is ['north'], but must be a text or a number"),
         ({"ward": {"a": 1}}, "but must be a text or a number"),
-        ({"sex": ""}, "sex is missing in record 0"),
+        ({"sex": None}, "sex is missing in record 0"),
+        ({"sex": ""}, "sex is '' in record 0, which stands for a missing value"),
         ({"age": 3}, "'age', which the policy does not know"),
     ],
 )

@@ -209,7 +209,7 @@ def _unknown(recipe: Recipe, record: Mapping[str, Any]) -> list[str]:
         f"{each.name} is {shown(record[each.name])}, which is in no client's data"
         for each in recipe.inputs
         if each.categories is not None
-        and record[each.name] not in (None, "")
+        and not each.lacks(record[each.name])
         and label(record[each.name]) not in each.categories
     ]
 

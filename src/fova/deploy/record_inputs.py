@@ -1,7 +1,8 @@
 """A recipe as nodes of an ONNX graph: one input for each column of a record, one row of numbers out.
 
-A number is a float input; NaN stands for a missing one. A category is a text input; the empty text stands for a
-missing one. A missing value that the recipe does not replace becomes NaN in the observation, which is refused.
+A number is a float input; NaN stands for a missing one. A category is a text input; the empty text, a text of
+blanks and "nan" stand for a missing one. So do the values that training was told to take for missing ones. A
+missing value that the recipe does not replace becomes NaN in the observation, which is refused.
 """
 
 import numpy as np
@@ -11,6 +12,7 @@ from fova.errors import FovaError
 from fova.recipe import NO_VALUE, Input, Recipe
 
 CATEGORY_OPERATORS = "ai.onnx.ml"
+BLANKS = tuple(" " * number for number in range(1, 65))  # no operator removes blanks, so these texts are listed
 
 
 def encoded(graph: Graph, recipe: Recipe, reserved: tuple[str, ...]) -> str:
@@ -31,7 +33,7 @@ def _places(graph: Graph, each: Input, axis: str) -> list[str]:
     if each.categories is not None:
         return [_one_hot(graph, each, each.categories, axis)]
     given = graph.input(each.name, TensorProto.FLOAT)
-    value = graph.add("Unsqueeze", [given, axis], f"{each.name}/value")
+    value = _without_marks(graph, each, graph.add("Unsqueeze", [given, axis], f"{each.name}/given"))
     if not each.has_indicator:
         return [value]
     absent = graph.add("IsNaN", [value], f"{each.name}/is_missing")
@@ -40,12 +42,22 @@ def _places(graph: Graph, each: Input, axis: str) -> list[str]:
     return [filled, graph.add("Cast", [absent], f"{each.name}/missing", to=TensorProto.FLOAT)]
 
 
+def _without_marks(graph: Graph, each: Input, value: str) -> str:
+    """The numbers, NaN where one marks a missing value."""
+    nan = graph.constant(f"{each.name}/nan", np.nan) if each.missing_numbers else ""
+    for place, number in enumerate(sorted(each.missing_numbers)):
+        mark = graph.constant(f"{each.name}/mark.{place}", number)
+        marked = graph.add("Equal", [value, mark], f"{each.name}/is_mark.{place}")
+        value = graph.add("Where", [marked, nan, value], f"{each.name}/without_mark.{place}")
+    return value
+
+
 def _one_hot(graph: Graph, each: Input, categories: tuple[str, ...], axis: str) -> str:
     """One for the place of the category; NaN everywhere where it is missing and may not be."""
     given = graph.input(each.name, TensorProto.STRING)
     known = {category: code for code, category in enumerate(categories)}
-    if each.missing != "unknown":
-        known[""] = NO_VALUE
+    code_of_none = len(categories) if each.missing == "unknown" else NO_VALUE
+    known |= dict.fromkeys((*sorted(each.missing_labels), *BLANKS), code_of_none)
     code = graph.add(
         "LabelEncoder",
         [given],

@@ -130,6 +130,12 @@ def test_numbers_that_mark_missing_values_are_asked_about(frame):
     assert "lactate: holds -999 in 2 rows, far from its other values" in said
     assert "na=-999" in said
     assert "lactate: 2 missing" in refusal(frame, na="-999")
+    columns = Columns.of(COLUMNS | {"na": "-999,?", "missing": {"lactate": "mean"}})
+    recipe = TableReader(columns).load({"north": frame})[0].recipe
+    assert {each.na for each in recipe.inputs} == {("-999",)}  # "?" marks no number
+    record = {"hr": 80.0, "map": 70.0, "age": 60}
+    encoded = [recipe.observations(record | {"lactate": value}).tolist() for value in (-999, None)]
+    assert encoded[0] == encoded[1]
     assert load({"north": frame}, na="none")["north"].transitions.observations.min() == -999
 
 

@@ -15,7 +15,7 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.logged import Logged
 from fova.data.tables.values import MOST_CATEGORIES, Coded, by_number
 from fova.errors import FovaError
-from fova.recipe import Input, Recipe
+from fova.recipe import Input, Recipe, as_number
 from fova.spaces import ActionSpace, Discrete
 
 Kind = Literal["number", "category", "empty"]
@@ -213,7 +213,8 @@ def _input(name: str, told: Mapping[str, Told], columns: Columns) -> Input:
     if name in columns.categories or kinds == {"category"}:
         given = columns.categories.get(name)
         values = {value for about in told.values() for value in about.values}
-        return Input(name, way, None, given or tuple(sorted(values, key=by_number)))  # type: ignore[arg-type]
+        vocabulary = given or tuple(sorted(values, key=by_number))
+        return Input(name, way, None, vocabulary, columns.na or ())  # type: ignore[arg-type]
     if "mean" in way and mean is None:
         count = sum(about.count for about in told.values())
         if not told:
@@ -222,7 +223,9 @@ def _input(name: str, told: Mapping[str, Told], columns: Columns) -> Input:
             raise FovaError(f"{name}: no client has a single value of it, so it has no mean. Leave the column out.")
         # Sums are added in the order of the clients' names, so that every engine rounds alike.
         mean = sum(told[client].total for client in sorted(told)) / count
-    return Input(name, way, None if mean is None else float(np.float32(mean)))  # type: ignore[arg-type]
+    marks = tuple(text for text in columns.na or () if as_number(text) is not None)
+    single = None if mean is None else float(np.float32(mean))
+    return Input(name, way, single, na=marks)  # type: ignore[arg-type]
 
 
 def _choices(name: str, surveys: Mapping[str, Survey], columns: Columns) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fova.data.fields import counted, decoding, fault, refuse_unclear_labels
 from fova.data.tables.arrow import Columnar
 from fova.data.transitions import Floats
-from fova.recipe import NO_VALUE, label
+from fova.recipe import NO_LABEL, NO_VALUE, as_number, label
 
 if TYPE_CHECKING:
     import pyarrow
@@ -128,15 +128,12 @@ def _parsed(table: Columnar, column: Any, name: str, na: Sequence[str]) -> "pyar
 
 
 def _as_number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
+    number = as_number(text)
+    return float("nan") if number is None else number
 
 
 def _numeric(na: Sequence[str]) -> list[float]:
-    values = (_as_number(text) for text in na)
-    return [value for value in values if value == value]
+    return [number for text in na if (number := as_number(text)) is not None]
 
 
 def holds_numbers(column: Any, na: Sequence[str]) -> bool:
@@ -228,7 +225,7 @@ def _coded(column: "pyarrow.ChunkedArray", na: Sequence[str]) -> Coded:
     encoded = encoded.unify_dictionaries().combine_chunks()
     codes = encoded.indices.fill_null(NO_VALUE).to_numpy(zero_copy_only=False).astype(np.int32)
     labels = [label(value) if value is not None else "" for value in encoded.dictionary.to_pylist()]
-    missing = {"", "nan", *na}
+    missing = {*NO_LABEL, *na}
     names = tuple(sorted({each for each in labels if each not in missing}, key=by_number))
     place = {each: code for code, each in enumerate(names)}
     moved = np.array([*(place.get(each, NO_VALUE) for each in labels), NO_VALUE], np.int32)
