@@ -98,7 +98,7 @@ class Discrete:
             )
         if len(set(self.names)) < len(self.names):
             twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise FovaError(f"Two discrete actions are called {twice!r}. Give each a name of its own.")
+            raise FovaError(f"Two discrete actions are called {twice!r}. Give each its own name.")
 
     @staticmethod
     def numbered(count: int) -> "Discrete":

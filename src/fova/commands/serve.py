@@ -49,8 +49,8 @@ def command(arguments: list[str]) -> None:
         terminal.write_line(f"serving {options.run} on {address} (Ctrl-C stops)")
         if options.host not in LOOPBACK:
             terminal.write_line(
-                "note: whoever reaches this address can ask for actions; nothing is encrypted. Put a proxy with "
-                "TLS and authentication in front of it."
+                "note: anyone who can reach this address can ask for actions, and nothing is encrypted. Put a "
+                "proxy with TLS and authentication in front of it."
             )
         terminal.write_line(f"try     curl {address}/schema")
 

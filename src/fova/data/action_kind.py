@@ -62,7 +62,7 @@ def discrete_actions(
 def agreed_names(
     sources: Mapping[str, LoggedActions], given: tuple[str, ...] = (), whose: str = "action_names"
 ) -> tuple[str, ...]:
-    """The names of the actions that are given or that the sources declare; empty if nobody says any.
+    """The names of the actions that are given or that the sources declare; empty if there are none.
 
     `whose` says in an error where the given names come from.
     """

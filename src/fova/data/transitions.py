@@ -276,7 +276,7 @@ def _actions_of(data: Transitions) -> Iterable[tuple[str, Floats, NDArray[np.boo
 
 
 def refuse_unbounded(clients: Iterable[Transitions], beyond: float = 1.0) -> None:
-    """Refuse continuous actions whose bounds nobody declared, if they reach beyond -`beyond` or `beyond`."""
+    """Refuse continuous actions without declared bounds if they reach beyond -`beyond` or `beyond`."""
     actions = [data.actions for data in clients if np.ndim(data.actions) == 2 and np.size(data.actions)]
     if (
         not actions

@@ -414,7 +414,7 @@ def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:
         named.append(spec if spec.name else replace(spec, name=stem if keeps else name))
     twice = [name for name, count in Counter(spec.name for spec in named).items() if count > 1]
     if twice:
-        raise FovaError(f"Two clients are called {twice[0]!r}. Give each a name of its own.")
+        raise FovaError(f"Two clients are called {twice[0]!r}. Give each its own name.")
     return named
 
 

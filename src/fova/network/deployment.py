@@ -109,7 +109,7 @@ def _serve_once(run: RunDirectory, address: Address, progress: Progress) -> None
         with stop_signal(progress.note) as stop:
             while not _ended(reader, run, stop, progress):
                 if process.poll() is not None:
-                    raise SuperLinkDied(f"The SuperLink ended by itself. Its last words are in {_log(run.path)}.")
+                    raise SuperLinkDied(f"The SuperLink ended by itself. Its log is {_log(run.path)}.")
                 if time.monotonic() - checked > SECONDS_BETWEEN_CHECKS:
                     checked = time.monotonic()
                     try:
@@ -225,7 +225,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], control: ControlHttpClient,
         else:
             return
     reason = "ended at once" if process.poll() is not None else f"did not start within {SECONDS_TO_START:.0f} s"
-    raise FovaError(f"The SuperLink {reason}. Is the port taken? Its last words:\n{_last_words(run.path)}")
+    raise FovaError(f"The SuperLink {reason}. Is the port in use? The end of its log:\n{_last_words(run.path)}")
 
 
 def _register(control: ControlHttpClient, address: Address, known: set[str], progress: Progress) -> None:
@@ -254,7 +254,7 @@ def _insist_on_running(control: ControlHttpClient, run_id: int, run: RunDirector
     status = control.ListRuns(ListRunsRequest(run_id=run_id)).run_dict[run_id].status
     if status.status == "finished" and status.sub_status != "completed":
         raise FovaError(
-            f"The training ended before its time: {status.details or status.sub_status}\nContinue with: "
+            f"The training stopped early: {status.details or status.sub_status}\nContinue with: "
             f"fova server --resume {run.path}"
         )
 

@@ -37,7 +37,7 @@ def curves(results: Results) -> Markup:
     looks = dict(zip(variants, styles([re.split(r" \(|, ", variant)[0] for variant in variants])))
     played = [run for run in results.runs if run.evaluations]
     if not played:
-        raise FovaError(f"{results.name} has no learning curves: its runs played no policy on the way.")
+        raise FovaError(f"{results.name} has no learning curves: its runs were not evaluated during training.")
     results = replace(results, runs=played)
     cases = results.cases()
     columns = min(COLUMNS, len(cases))

@@ -218,7 +218,7 @@ ENTRIES = (
     ),
     Entry(
         "complementary",
-        "A maze of which each client knows one half: who is listened to",
+        "A maze of which each client knows one half: ways to weight the clients",
         (COMPLEMENTARY,),
         LISTENING,
         SCALES,

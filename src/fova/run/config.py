@@ -80,7 +80,7 @@ class RunConfig:
     """Play, judge and save a running mean of the server's policies over about this many rounds. It varies less than
     the last policy. auto is a tenth of the rounds, at most 5. 1 is the last policy."""
     participation: Annotated[float, Within(0, 1, above=True)] = 1.0
-    """Share of the clients that take part in each round, drawn anew every round."""
+    """Share of the clients that take part in each round, drawn again in every round."""
     cohort: Annotated[int, Within(1, 1_000_000)] = 64
     """Clients that are trained at once; bounds the memory of large federations."""
     normalise: bool = True

@@ -95,7 +95,7 @@ def _opened(name: str, directory: Path, settings: dict[str, Any], identity: str 
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    """The settings by name. Where data lies is nobody's business."""
+    """The settings by name. Paths of data are left out."""
     run = {
         f"run.{name}": value for name, value in asdict(config.run).items() if name not in ("track", "data_sequence")
     }

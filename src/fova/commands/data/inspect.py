@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class InspectOptions:
     """Show what a dataset is like: episodes, returns, lengths, coverage, bounds, problems.
 
-    Of a table whose columns nobody has explained, show its columns and propose a mapping for --columns. Of several
-    datasets, show how these clients differ: what share of the visited states each covers, how different the
-    states are that it visits and the actions that it takes in states it shares with others. All of it comes from
-    counts that the clients could send; see docs/data.md.
+    For a table without --columns, show its columns and propose a mapping. For several datasets, show how these
+    clients differ: the share of the visited states that each covers, how much its states differ from those of the
+    others, and how much its actions differ in states that it shares with them. All of this comes from counts that
+    the clients could send; see docs/data.md.
     """
 
     data: tuple[str, ...]

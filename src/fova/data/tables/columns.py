@@ -266,9 +266,7 @@ def _insist_on_one_role_each(texts: Mapping[str, str]) -> None:
     roles: dict[str, str] = {}
     for role, name in texts.items():
         if name in roles and name not in (NONE, LAST):
-            raise FovaError(
-                f"columns: {roles[name]} and {role} are both {shown(name)}. Name a column of its own for each."
-            )
+            raise FovaError(f"columns: {roles[name]} and {role} are both {shown(name)}. Give each its own column.")
         roles[name] = role
 
 

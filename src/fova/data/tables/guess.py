@@ -286,7 +286,7 @@ def _range(tables: Sequence[Columnar], name: str) -> tuple[float, float]:
 
 
 def columns_wanted(tables: Sequence[Columnar]) -> FovaError:
-    """The error for tables whose columns nobody has explained, with a proposal to paste."""
+    """The error for tables without a mapping of their columns, with a proposal to paste."""
     proposal = propose(tables)
     questions = "".join(f"\n  - {question}" for question in proposal.open)
     names = tables[0].name if len(tables) == 1 else f"{tables[0].name} and the others"
