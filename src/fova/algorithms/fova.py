@@ -216,7 +216,7 @@ class Fova(ActorCritic):
     update_order: Literal["together", "actor_first"] = "together"
     """Update both from the same parameters, or first the actor and then the critics with its new actions."""
     fresh_samples: bool = False
-    """Draw fresh samples for every term (Q and entropy, V, the weight, target, soft maximum) instead of once per step."""
+    """Draw new samples for every term (Q and entropy, V, the weight, target, soft maximum), not once per step."""
     terminal_action: Literal["none", "negated"] = "none"
     """Behaviour candidate behind a terminal row: none, or the negated action of the row (authors' program)."""
     weigh: Literal["global", "data"] = "global"

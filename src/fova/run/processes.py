@@ -44,7 +44,7 @@ def start(
 ) -> Result | None:
     """Train a new run together with the other processes. Only process 0 has a result.
 
-    `resume_with` is the command that goes on with the run, up to its directory. `begun` is called with the directory.
+    `resume_with` is the command that resumes the run, up to its directory. `begun` is called with the directory.
     """
     insist_on_training(config)
     insist_on_dealing_out(config)
