@@ -141,29 +141,71 @@ def test_a_large_body_is_refused_before_it_is_received():
     assert answer("/v1/fleet/x", "10.0.0.9", content=bytes(2**20), app=reads_all).status_code == 200
 
 
-def test_bodies_that_arrive_together_are_limited_together(monkeypatch):
-    monkeypatch.setattr(superlink, "LARGEST_TOTAL", 3 * 2**20)
+async def ask_while_others_wait(door, waiting, asked):
+    """Status of a request while another body is being received, and that of the other one when it ends."""
+    gate = asyncio.Event()
+
+    async def slow():
+        yield bytes(2 * 2**20)
+        await gate.wait()
+        yield b"x"
+
+    def client(address):
+        transport = httpx.ASGITransport(door, client=(address, 1))
+        return httpx.AsyncClient(transport=transport, base_url="https://server")
+
+    async with client(waiting) as first, client(asked[0]) as second:
+        held = asyncio.create_task(first.post("/v1/fleet/x", content=slow()))
+        while not door.held:
+            await asyncio.sleep(0.01)
+        found = await second.post(asked[1], content=bytes(2 * 2**20))
+        gate.set()
+        return (await held).status_code, found.status_code
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked", "status"),
+    [
+        ("LARGEST_TOTAL", ("10.0.0.8", "/v1/fleet/x"), 503),
+        ("LARGEST_TOTAL", ("127.0.0.1", "/v1/runtime/push-object"), 200),  # the server's own processes
+        ("LARGEST_FROM_ONE_ADDRESS", ("10.0.0.9", "/v1/fleet/x"), 503),
+        ("LARGEST_FROM_ONE_ADDRESS", ("10.0.0.8", "/v1/fleet/x"), 200),
+    ],
+)
+def test_bodies_that_arrive_together_are_limited_together(monkeypatch, limit, asked, status):
+    monkeypatch.setattr(superlink, limit, 3 * 2**20)
     door = Door(reads_all, secret=SECRET)
+    assert asyncio.run(ask_while_others_wait(door, "10.0.0.9", asked)) == (200, status)
+    assert not door.held
 
-    async def ask():
-        gate = asyncio.Event()
 
-        async def slow():
-            yield bytes(2 * 2**20)
-            await gate.wait()
+def test_a_refusal_is_ours_whatever_the_app_makes_of_it():
+    """Flower answers 500 to whatever goes wrong while it reads a body."""
+
+    async def catches_all(scope, receive, send):
+        try:
+            await reads_all(scope, receive, send)
+        except Exception:  # noqa: BLE001
+            await send({"type": "http.response.start", "status": 500, "headers": []})
+            await send({"type": "http.response.body", "body": b"Internal error"})
+
+    async def pieces():
+        for _ in range(100):
+            yield bytes(2**20)
+
+    refused = answer("/v1/fleet/x", "10.0.0.9", content=pieces(), app=catches_all)
+    assert (refused.status_code, refused.text) == (413, "The body is too large.\n")
+
+
+def test_a_body_that_trickles_is_given_up(monkeypatch):
+    monkeypatch.setattr(superlink, "LONGEST_BODY_SECONDS", 0.2)
+
+    async def trickle():
+        while True:
             yield b"x"
+            await asyncio.sleep(0.01)
 
-        transport = httpx.ASGITransport(door, client=("10.0.0.9", 1))
-        async with httpx.AsyncClient(transport=transport, base_url="https://server") as client:
-            first = asyncio.create_task(client.post("/v1/fleet/x", content=slow()))
-            while door.total == 0:
-                await asyncio.sleep(0.01)
-            second = await client.post("/v1/fleet/x", content=bytes(2 * 2**20))
-            gate.set()
-            return (await first).status_code, second.status_code
-
-    assert asyncio.run(ask()) == (200, 413)
-    assert door.total == 0
+    assert answer("/v1/fleet/x", "10.0.0.9", content=trickle(), app=reads_all).status_code == 408
 
 
 def test_a_body_that_never_comes_is_given_up(monkeypatch):
@@ -182,7 +224,7 @@ def test_a_body_that_never_comes_is_given_up(monkeypatch):
         await Door(reads_all)(scope, receive, send)
         return sent[0]["status"]
 
-    assert asyncio.run(ask()) == 413
+    assert asyncio.run(ask()) == 408
 
 
 # --- Connections that never become requests ---

@@ -31,8 +31,9 @@ SECRET_HEADER, NONCE_HEADER, PROOF_HEADER = "x-fova-secret", "x-fova-nonce", "x-
 
 # Flower sends arrays in chunks of 20 MiB.
 LARGEST_BODY = 32 * 2**20
-LARGEST_TOTAL = 512 * 2**20  # bodies that are being received at the same time
-BODY_SECONDS = 60.0  # without a further byte
+# Bodies that are being received at the same time from clients and strangers, in all and from one address.
+LARGEST_TOTAL, LARGEST_FROM_ONE_ADDRESS = 512 * 2**20, 128 * 2**20
+BODY_SECONDS, LONGEST_BODY_SECONDS = 60.0, 1800.0  # without a further byte, and for a whole body
 HEADER_SECONDS = 15.0
 HANDSHAKE_SECONDS, SHUTDOWN_SECONDS = 10.0, 10.0  # of TLS
 MOST_CONNECTIONS = 512  # that are open, and as many whose handshake is not finished
@@ -44,8 +45,49 @@ def proof(secret: str, nonce: str) -> str:
     return hmac.new(secret.encode(), nonce.encode(), hashlib.sha256).hexdigest()
 
 
-class _TooMuch(Exception):
-    """A body is too large or too slow."""
+class Refused(Exception):
+    """A body is too large, too slow, or one too many."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.answer = PlainTextResponse(f"{words}\n", status)
+
+
+class Body:
+    """The body of one request, as it is received. What it holds counts for its address; None counts nowhere."""
+
+    def __init__(self, held: Counter[str], address: str | None, receive: Any) -> None:
+        self.held, self.address, self._receive = held, address, receive
+        self.size, self.complete = 0, False
+        self.last = asyncio.get_running_loop().time() + LONGEST_BODY_SECONDS
+
+    async def receive(self) -> Any:
+        """The next part of the body, or `Refused`."""
+        if self.complete:  # what follows the body is the end of the connection, however long it takes
+            return await self._receive()
+        left = self.last - asyncio.get_running_loop().time()
+        try:
+            message = await asyncio.wait_for(self._receive(), min(BODY_SECONDS, max(left, 0.0)))
+        except TimeoutError as error:
+            raise Refused(408, "The body is too slow.") from error
+        self._count(len(message.get("body", b"")))
+        self.complete = not message.get("more_body", False)
+        return message
+
+    def _count(self, size: int) -> None:
+        self.size += size
+        if self.size > LARGEST_BODY:
+            raise Refused(413, "The body is too large.")
+        if self.address is not None:
+            self.held[self.address] += size
+            if self.held[self.address] > LARGEST_FROM_ONE_ADDRESS or self.held.total() > LARGEST_TOTAL:
+                self.held[self.address] -= size
+                self.size -= size
+                raise Refused(503, "Too many bodies are being received. Try again.")
+
+    def forget(self) -> None:
+        if self.address is not None:
+            self.held -= Counter({self.address: self.size})
 
 
 class Door:
@@ -55,7 +97,7 @@ class Door:
         self, app: Any, trusted: frozenset[str] = frozenset(), own: frozenset[str] = frozenset(), secret: str = ""
     ) -> None:
         self.app, self.trusted, self.own, self.secret = app, trusted, own, secret
-        self.total = 0  # bytes of bodies that are being received
+        self.held: Counter[str] = Counter()  # bytes of the clients' bodies that are being received, by address
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -69,7 +111,7 @@ class Door:
         await self._within_limits(scope, headers, receive, send)
 
     def _may(self, scope: dict[str, Any], headers: dict[bytes, bytes]) -> bool:
-        path, host = scope.get("path", ""), scope["client"][0] if scope.get("client") else ""
+        path, host = scope.get("path", ""), _host(scope)
         if scope["type"] == "http" and path.startswith(FOR_CLIENTS):
             return True
         if host in self.trusted:
@@ -80,25 +122,27 @@ class Door:
         return not path.startswith(CONTROL) or (bool(self.secret) and hmac.compare_digest(given, self.secret))
 
     async def _within_limits(self, scope: Any, headers: dict[bytes, bytes], receive: Any, send: Any) -> None:
-        received, complete, started = 0, False, False
+        """Call the app, unless the body exceeds a limit: then the answer is ours, whatever the app makes of it."""
+        refused = started = False
+        # Only what comes over the clients' interface is limited together: strangers must not be able to use up the
+        # room of the server's own processes.
+        address = _host(scope) if scope["path"].startswith(FOR_CLIENTS) else None
+        body = Body(self.held, address, receive)
 
         async def receive_some() -> Any:
-            nonlocal received, complete
-            if complete:  # what follows the body is the end of the connection, however long it takes
-                return await receive()
+            nonlocal refused
             try:
-                message = await asyncio.wait_for(receive(), BODY_SECONDS)
-            except TimeoutError as error:
-                raise _TooMuch from error
-            size = len(message.get("body", b""))
-            received, self.total = received + size, self.total + size
-            complete = not message.get("more_body", False)
-            if received > LARGEST_BODY or self.total > LARGEST_TOTAL:
-                raise _TooMuch
-            return message
+                return await body.receive()
+            except Refused as refusal:
+                if not started:
+                    await refusal.answer(scope, receive, send)
+                refused = True
+                raise
 
         async def send_proof(message: Any) -> None:
             nonlocal started
+            if refused:
+                return
             started = True
             nonce = headers.get(NONCE_HEADER.encode())
             if message["type"] == "http.response.start" and nonce is not None and scope["path"].startswith(CONTROL):
@@ -107,15 +151,20 @@ class Door:
             await send(message)
 
         declared = headers.get(b"content-length", b"0")
+        if not declared.isdigit() or int(declared) > LARGEST_BODY:
+            await Refused(413, "The body is too large.").answer(scope, receive, send)
+            return
         try:
-            if not declared.isdigit() or int(declared) > LARGEST_BODY:
-                raise _TooMuch
             await self.app(scope, receive_some, send_proof)
-        except _TooMuch:
-            if not started:
-                await PlainTextResponse("The body is too large or too slow.\n", 413)(scope, receive, send)
+        except Exception:
+            if not refused:
+                raise
         finally:
-            self.total -= received
+            body.forget()
+
+
+def _host(scope: Any) -> str:
+    return str(scope["client"][0]) if scope.get("client") else ""
 
 
 def is_loopback(host: str) -> bool:
@@ -205,7 +254,8 @@ class BoundedProtocol(H11Protocol):
 
 def serve_within_limits(app: Any, **options: Any) -> None:
     """`uvicorn.run` with this module's event loop and protocol, and TLS 1.3 only."""
-    options |= {"http": BoundedProtocol, "loop": BoundedLoop, "ws": "none"}
+    # Without a line for every request: strangers could fill the disk with them.
+    options |= {"http": BoundedProtocol, "loop": BoundedLoop, "ws": "none", "access_log": False}
     config = uvicorn.Config(app, **options)
     config.load()
     if config.ssl is not None:
