@@ -197,6 +197,7 @@ def test_one_client_moves_the_unit_by_no_more_than_a_factor_of_two():
         assert not silence
         if abs(np.log(believed / honest)) > np.log(2):
             assert [remark.partition(":")[0] for remark in remarks] == ["e"]
+            assert unit == pytest.approx(honest), "a claim beyond the limit is ignored"
 
 
 def test_the_unit_of_honest_clients_is_what_it_was():

@@ -262,8 +262,8 @@ def common_unit(
 ) -> tuple[float, tuple[str, ...]]:
     """The geometric mean of the clients' units, each counted by its weight; 1 where nobody saw a reward.
 
-    From five clients on, a client is compared with the median of the others. It does not move the unit away from
-    there by more than a factor of 2; remarks name the clients that would have.
+    From five clients on, a client is compared with the median of the others. If it would move the unit away from
+    there by more than a factor of 2, it does not count; remarks name such clients.
     """
     units = {name: client.reward_unit(discount) for name, client in clients.items()}
     paid = [name for name, unit in units.items() if unit > 0.0]
@@ -275,10 +275,10 @@ def common_unit(
         usual = weighted_median(np.delete(logs, i), np.delete(shares, i))
         furthest = math.log(MOST_OF_A_UNIT) / shares[i]
         if abs(logs[i] - usual) > furthest:
-            believed[i] = usual + math.copysign(furthest, logs[i] - usual)
+            believed[i] = usual
             remarks.append(
                 f"{name}: one step is worth {math.exp(logs[i]):.3g} by its rewards, {math.exp(usual):.3g} by those "
-                f"of the other clients. It counts as {math.exp(believed[i]):.3g}."
+                "of the other clients. It does not count for the unit of reward."
             )
     return float(np.exp(np.average(believed, weights=weights))), tuple(remarks)
 
