@@ -52,6 +52,22 @@ def test_a_status_is_never_taken_for_markup():
     assert "... making [odd] data" in shown(Plain, terminal=False)
 
 
+def test_a_plain_log_does_not_repeat_a_status_for_every_round():
+    console = Console(file=io.StringIO(), width=200)
+    plain = Plain(console)
+    for number in range(1, 61):
+        plain.status(f"fitting the policy's value: round {number} of 60, about {60 - number} s left")
+    plain.status("reading east.csv")
+    plain.status("reading west.csv")
+    lines = console.file.getvalue().splitlines()
+    assert [line.split(",")[0] for line in (lines[0], lines[-3])] == [
+        "... fitting the policy's value: round 1 of 60",
+        "... fitting the policy's value: round 60 of 60",
+    ]
+    assert lines[-2:] == ["... reading east.csv", "... reading west.csv"]
+    assert len(lines) < 60
+
+
 def test_quiet_says_nothing(capsys):
     quiet = Quiet()
     quiet.note("something")

@@ -4,6 +4,7 @@ Whoever does the work reports events to a `Progress`. A display is a `Progress` 
 lines for logs, or nothing. Between processes an event travels as a JSON table (`to_json`, `from_json`).
 """
 
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -120,6 +121,7 @@ class Progress:
 
 # A plain log gets a line at evaluations and otherwise about this often.
 SECONDS_BETWEEN_LINES = 10.0
+COUNTED_ROUND = re.compile(r": round (?P<round>\d+) of (?P<rounds>\d+)")  # a status that changes with every round
 
 
 class Quiet(Progress):
@@ -139,7 +141,7 @@ class Plain(Progress):
     def handle(self, event: Event) -> None:
         match event:
             case Status(text):
-                self._print(f"... {text}")
+                self._status(text)
             case Note(text):
                 self._print(text)
             case Started(_, rounds):
@@ -147,13 +149,23 @@ class Plain(Progress):
             case Round(entry):
                 self._round(entry)
 
+    def _status(self, text: str) -> None:
+        counted = COUNTED_ROUND.search(text)
+        if counted is not None:
+            if counted["round"] not in ("1", counted["rounds"]) and not self._due():
+                return
+            self._last_line = time.monotonic()
+        self._print(f"... {text}")
+
     def _round(self, entry: dict[str, Any]) -> None:
         self._clock.tick(entry["round"])
-        due = time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES
-        if due or "server" in entry or entry["round"] == self._clock.rounds:
+        if self._due() or "server" in entry or entry["round"] == self._clock.rounds:
             self._last_line = time.monotonic()
             head = f"round {entry['round']}/{self._clock.rounds}"
             self._print("  ".join((head, *summary(entry), self._clock.left())))
+
+    def _due(self) -> bool:
+        return time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)

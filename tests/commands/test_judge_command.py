@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fova
+import hospitals
 from fova.evaluation.judging.judge import JudgeSettings
 from fova.run.directory import RunDirectory
 from fova.run.judged import judge_run, own_policies
@@ -80,6 +81,95 @@ def test_a_run_is_judged_on_new_files(wards, fova_command, tmp_path):
     assert not (run / "judge.json").exists()
 
 
+def test_a_run_on_tables_is_judged_on_new_tables(fova_command, tmp_path):
+    hospitals.write(tmp_path, ("north", "south"))
+    code, _, errors = fova_command(
+        "train", "--clients", "north.csv", "south.csv", "--columns", *hospitals.COLUMNS, *hospitals.BOUNDS,
+        "--name", "tables", "--rounds", "1", *TRAIN,
+    )  # fmt: skip
+    assert code == 0, errors
+    new = hospitals.hospital(5)
+    new["hr"] += 20.0  # another scale: records are seen as the policy sees them
+    new.to_csv(tmp_path / "new.csv", index=False)
+    code, out, errors = fova_command("judge", "runs/tables", "--data", "new.csv", "--json", *FIT)
+    assert code == 0, errors
+    federation = fova.Federation.of_tables(
+        {"new-1": new}, dict(pair.split("=") for pair in hospitals.COLUMNS), bounds=((0.0,), (2.0,))
+    )
+    expected = fova.judge("runs/tables", federation, settings=SETTINGS)
+    found = json.loads(out)["runs/tables"]["clients"]["new-1"]
+    assert found["value"] == pytest.approx(expected.clients["new-1"].value)
+    assert found["inside"] == expected.clients["new-1"].inside
+
+
+def test_choices_of_new_tables_have_the_codes_of_the_policy(tmp_path, fova_command):
+    drugs = np.array(["fluids", "nothing", "vasopressor"])
+
+    def table(seed, names):
+        frame = hospitals.hospital(seed)
+        frame["dose"] = names[np.digitize(frame["dose"], [0.6, 1.2]) % len(names)]
+        return frame
+
+    for seed in (0, 1):
+        table(seed, drugs).to_csv(tmp_path / f"{seed}.csv", index=False)
+    code, _, errors = fova_command(
+        "train", "--clients", "0.csv", "1.csv", "--columns", *hospitals.COLUMNS, "--algorithm", "fed-bc", "--name",
+        "drugs", "--rounds", "1", *TRAIN,
+    )  # fmt: skip
+    assert code == 0, errors
+    table(7, drugs[1:]).to_csv(tmp_path / "two.csv", index=False)  # it never gave fluids
+    code, out, errors = fova_command("judge", "runs/drugs", "--data", "two.csv", *FIT)
+    assert code == 0, errors
+    assert "two-1" in out
+    assert "Bellman error" in out
+    table(7, np.array(["nothing", "insulin"])).to_csv(tmp_path / "other.csv", index=False)
+    code, _, errors = fova_command("judge", "runs/drugs", "--data", "other.csv", *FIT)
+    assert code == 2
+    assert "insulin" in errors
+    assert "none of the actions" in " ".join(errors.split())
+
+
+def test_rounds_and_clients_policies_are_ranked_with_runs(wards, fova_command, monkeypatch):
+    from fova.evaluation.judging import judge as judging
+
+    monkeypatch.setattr(judging.JudgeSettings, "__init__", _tiny_settings)
+    run = wards("one", "--hold-out", "0.3", "--select", "judge", "--evaluate-every", "1")
+    best = sorted(str(path.relative_to(run.parent.parent)) for path in (run / "best").glob("*.safetensors"))
+    own = "runs/one/clients/east-1.safetensors"
+    code, out, errors = fova_command("judge", *best, own, "--json")
+    assert code == 0, errors
+    found = json.loads(out)
+    assert list(found) == [*best, own]
+    for path in best:  # the judge of the training found the same
+        assert found[path]["federation"]["value"] == pytest.approx(fova.load_policy(path).facts["judged"]["value"])
+    assert set(found[own]["clients"]) == {"east-1", "west-1"}
+    assert not (run / "judge.json").exists()
+    _, out, _ = fova_command("judge", *best, own)
+    assert "has the highest estimate" in " ".join(out.split())
+
+
+def test_a_file_that_is_no_policy_of_a_run_is_refused(wards, fova_command, tmp_path):
+    run = wards("one", "--hold-out", "0.3")
+    state = next((run / "checkpoints").glob("*.safetensors"))
+    code, _, errors = fova_command("judge", str(state), *FIT)
+    assert code == 2
+    assert "not a policy" in errors
+    for suffix in (".safetensors", ".json"):
+        (tmp_path / f"lost{suffix}").write_bytes(run.joinpath(f"policy{suffix}").read_bytes())
+    code, _, errors = fova_command("judge", "lost.safetensors", *FIT)
+    assert code == 2
+    assert "does not lie in a run's directory" in errors
+
+
+def test_no_figure_is_cut_off_in_a_narrow_terminal(wards, fova_command, monkeypatch):
+    wards("one", "--hold-out", "0.3")
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = fova_command("judge", "runs/one", *FIT)
+    assert "…" not in out
+    assert "how far to trust it" in out
+    assert "Bellman" in out
+
+
 def test_local_runs_have_a_policy_and_a_verdict_for_every_client(wards, fova_command):
     run = wards("alone", "--mode", "local", "--hold-out", "0.3")
     assert set(own_policies(RunDirectory(run))) == {"east-1", "west-1"}
@@ -102,6 +192,7 @@ def test_training_keeps_the_round_that_the_judge_prefers(wards, monkeypatch):
     policy = fova.load_policy(run)
     assert policy.facts["rounds"] == best
     assert policy.facts["judged"]["value"] == values[best]
+    assert judge_run(run / "best" / f"round-{best:06d}.safetensors", SETTINGS).federation.value == values[best]
     assert len(list((run / "best").glob("*.safetensors"))) == 2
 
 

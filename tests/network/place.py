@@ -46,6 +46,11 @@ class Place:
     def wait(self, what, condition):
         patience = time.monotonic() + PATIENCE
         while not condition():
+            server = self.running.get("server")
+            if server is not None and server.poll() is not None and not condition():
+                raise AssertionError(
+                    f"no {what}; the server ended with {server.returncode}: {self.said('server')[-3000:]}"
+                )
             if time.monotonic() > patience:
                 raise AssertionError(f"no {what}; the server said: {self.said('server')[-3000:]}")
             time.sleep(1)

@@ -12,6 +12,7 @@ from fova.evaluation.judging.judge import JudgeSettings
 from fova.federation.clients import ClientSpec, Federation
 from fova.network.certificates import make
 from fova.run.directory import RunDirectory
+from patience import PATIENCE
 from tiny import make_transitions, save_npz
 
 pytestmark = pytest.mark.slow
@@ -20,7 +21,7 @@ JUDGE_ROUNDS = 2
 FLAGS = (
     *("--algorithm", "fed-bc", "--hidden", 8, "--batch-size", 8, "--rounds", 1, "--local-steps", 3),
     *("--seed", SEED, "--hold-out", HOLD_OUT, "--observation", 3, "--action", 2),
-    *("--min-clients", 4, "--deadline", 600, "--judge", "--judge-rounds", JUDGE_ROUNDS),
+    *("--min-clients", 4, "--deadline", PATIENCE, "--judge", "--judge-rounds", JUDGE_ROUNDS),
 )
 
 
@@ -38,7 +39,7 @@ def test_four_clients_judge_a_policy_over_tls(place):  # noqa: F811
             *("--certificates", f"certificates/{name}"),
         )
     place.wait("verdict", lambda: (run.path / "judge.json").exists())
-    assert place.running.pop("server").wait(120) == 0
+    assert place.running.pop("server").wait(PATIENCE) == 0
     for name in NAMES:
         assert place.stop(name) == 0
 

@@ -108,6 +108,20 @@ def test_a_fit_that_exceeds_the_budget_is_refused_before_the_training(tmp_path):
         new_run(tmp_path, private)
 
 
+def test_a_private_fit_is_a_plain_mean(tmp_path):
+    """Krum and medians compare single clients: neither the training nor the fit may, whoever asks for it."""
+    private = PRIVATE | {"privacy": "client"}
+    with pytest.raises(FovaError, match=r"aggregation is krum, but only the plain mean"):
+        new_run(tmp_path, private | {"aggregation": "krum"})
+    promise = Promise(2.0, Privacy("client", CLIP, NOISE, DELTA, 4))
+    for rule in ("krum", "median", "trimmed-mean", "size"):
+        with pytest.raises(FovaError, match=f"aggregation is {rule}, but only the plain mean .* Leave --agg"):
+            promise.settings(replace(TINY, aggregation=rule))
+    assert promise.settings(TINY).aggregation == "uniform"
+    masked_only = Promise(2.0)  # secure aggregation alone
+    assert masked_only.settings(TINY).aggregation == TINY.aggregation
+
+
 def test_a_client_may_send_no_figures_there(files, tmp_path):  # noqa: F811
     def talkative(reply):
         if set(reply.content) == {"about"} and "fingerprint" in reply.content["about"]:
@@ -122,7 +136,7 @@ def test_a_client_may_send_no_figures_there(files, tmp_path):  # noqa: F811
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aggregation", ["median", "trimmed-mean"])
+@pytest.mark.parametrize("aggregation", ["median", "trimmed-mean", "krum"])
 def test_the_fit_is_as_robust_as_the_training(aggregation, files, tmp_path):  # noqa: F811
     grid, run = grid_of(files, tmp_path), new_run(tmp_path, {"aggregation": aggregation})
     train(grid, run)

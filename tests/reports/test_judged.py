@@ -1,11 +1,13 @@
 """The verdict and the training diagnostics on the page of a run without a task."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from fova.errors import FovaError
 from fova.reports.page import write_report
+from fova.reports.verdicts import ranking_sentence
 from fova.run.records import read_record
 from made_runs import make_run
 
@@ -31,7 +33,11 @@ def run(tmp_path):
 
 
 def test_a_judged_run_answers_whether_it_would_be_better(run, tmp_path):
-    assert "Would this be better" not in write_report([run], tmp_path / "before.html", {}).read_text()
+    before = write_report([run], tmp_path / "before.html", {}).read_text()
+    assert "Would this be better" not in before
+    assert f"To estimate it: fova judge {run}" in before
+    assert "Server against clients" not in before
+    assert "data earned" in before
     verdict(run)
     page = write_report([run], tmp_path / "page.html", {}).read_text()
     assert "Would this be better than what was done?" in page
@@ -39,6 +45,7 @@ def test_a_judged_run_answers_whether_it_would_be_better(run, tmp_path):
     assert "7.00 (90 % interval 6.00 to 8.00)" in page
     assert "the policy: 7.00 [6.00, 8.00]" in page
     assert "in 90 % of the states" in page
+    assert "The judge estimates: Better than current practice at 2 of 2 clients." in page
 
 
 def test_runs_with_a_task_are_judged_too(tmp_path):
@@ -69,3 +76,23 @@ def test_a_damaged_verdict_is_named(run):
     (run / "judge.json").write_text("{}")
     with pytest.raises(FovaError, match=r"judge\.json"):
         read_record(run)
+
+
+@pytest.mark.parametrize(
+    ("value", "change", "words"),
+    [
+        (7.0, {}, "b has the highest estimate. It is clearly above a."),
+        (5.3, {}, "b has the highest estimate. No clear difference from a."),
+        (7.0, {"inside": 0.5}, "b has the highest estimate, but the policy acts outside its data in 50 % of "
+         "states: not enough evidence to choose it."),
+    ],
+)  # fmt: skip
+def test_a_ranking_in_words(run, value, change, words):
+    # Both fits have an error of 0.1 and a bias of 0.2, so a difference below 1.645 * 0.1 * sqrt(2) + 0.4 = 0.63 is
+    # not clear.
+    verdict(run, 5.0)
+    lower = read_record(run).verdict
+    verdict(run, value)
+    higher = read_record(run).verdict
+    higher = replace(higher, federation=replace(higher.federation, **change))
+    assert ranking_sentence([("b", higher), ("a", lower)]) == words

@@ -43,4 +43,5 @@ def command(arguments: list[str]) -> None:
     records = policy.inputs.inputs if policy.inputs is not None else ()
     terminal.write_line(f"takes    {', '.join(each.name for each in records) or policy.space.words()}")
     unit = "probability" if policy.kind == "categorical" else "an action's range"
-    terminal.write_line(f"checked  on 64 observations, at most {difference:.0e} of {unit} from the policy")
+    found = f"at most {difference:.0e} of {unit} from the policy" if difference else "no difference from the policy"
+    terminal.write_line(f"checked  on 64 observations: {found}")

@@ -14,17 +14,23 @@ if TYPE_CHECKING:
 
 SETTINGS = ("rounds", "steps", "critics", "hidden", "batch_size", "critic_lr", "huber", "aggregation", "seed")
 
+NOT_COMPARABLE = (
+    "These runs were judged on different episodes, so their values are not comparable. Train them with the same "
+    "clients, --seed and --hold-out, or judge them on the same files with --data."
+)
+
 
 @dataclass(frozen=True)
 class JudgeOptions:
     """Judge the policies of runs without a simulator, on the episodes that the runs held out.
 
-    One run: a table with a verdict for every client. Several runs: a ranking, too. The verdict is written to
-    judge.json in the run's directory, where `fova report` finds it.
+    One run: tables and a verdict for every client. Several: a ranking, too. The verdict is written to judge.json in
+    the run's directory, where `fova report` finds it. A policy's file inside a run's directory can stand in the
+    place of a run, for instance a round in best/ or a client's own policy in clients/.
     """
 
     runs: tuple[Path, ...]
-    """Directories of runs, for instance runs/wards."""
+    """Directories of runs, for instance runs/wards, or policies inside them."""
     data: tuple[str, ...] = ()
     """Judge on these data files instead, one per client. They must not have trained the policy."""
     rounds: int = 60
@@ -69,25 +75,23 @@ def command(arguments: list[str]) -> None:
     finally:
         progress.finish()
     if options.json:
-        print(json.dumps({str(one.directory): one.verdict.to_json() for one in judged}, indent=2))
+        print(json.dumps({str(one.path): one.verdict.to_json() for one in judged}, indent=2))
         return
     _show(judged, bool(options.data), terminal)
 
 
 def _show(judged: "list[Judged]", on_new_data: bool, terminal: Terminal) -> None:
-    from fova.reports.verdicts import ranking_table, verdict_table
+    from fova.reports.verdicts import ranking_sentence, ranking_table, trust_table, verdict_table
     from fova.run.judged import comparable, ranked
 
     for one in judged:
-        terminal.write_line(f"{one.directory}: {one.verdict.policy}")
+        terminal.write_line(f"{one.path}: {one.verdict.policy}")
         terminal.print(verdict_table(one.verdict))
+        terminal.print(trust_table(one.verdict))
         terminal.write_line(one.verdict.sentence())
-        if not on_new_data:
-            terminal.write_line(f"verdict  {one.directory / 'judge.json'}")
+        if one.path.is_dir() and not on_new_data:
+            terminal.write_line(f"verdict  {one.path / 'judge.json'}")
     if len(judged) > 1:
-        terminal.print(ranking_table([(str(one.directory), one.verdict) for one in ranked(judged)]))
-        if not comparable(judged):
-            terminal.write_line(
-                "These runs were judged on different episodes, so their values are not comparable. Train them with "
-                "the same clients, --seed and --hold-out, or judge them on the same files with --data."
-            )
+        ranking = [(str(one.path), one.verdict) for one in ranked(judged)]
+        terminal.print(ranking_table(ranking))
+        terminal.write_line(ranking_sentence(ranking) if comparable(judged) else NOT_COMPARABLE)

@@ -7,10 +7,16 @@ import importlib
 import sys
 from collections.abc import Callable
 
-from fova.commands.terminal import Terminal, discard_output, output_is_closed, prepare_output
 from fova.errors import FovaError, unknown
 from fova.machine.interrupts import Interrupted, leave
 from fova.version import __version__
+
+try:
+    from fova.commands.terminal import Terminal, discard_output, output_is_closed, prepare_output
+except ModuleNotFoundError as missing:  # an installation that only runs policies
+    sys.exit(
+        f"error: the command fova needs the package {missing.name}. Install it with: pip install {missing.name}"
+    )
 
 OUTPUT_CLOSED = 141  # the exit code that a shell reports for a program whose output was closed
 
@@ -109,6 +115,14 @@ def exit_code(work: Callable[[], None]) -> int:
         return 130
     except FovaError as error:
         errors.error(str(error))
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "fova":
+            raise
+        errors.error(
+            f"This command needs the package {error.name}, which is not installed. Install fova with everything "
+            "that it needs: pip install fova"
+        )
         return 2
     except OSError as error:
         if isinstance(error, BrokenPipeError) and output_is_closed():

@@ -10,6 +10,7 @@ from fova.errors import FovaError
 
 if TYPE_CHECKING:
     from fova.machine.cluster import Cluster
+    from fova.policy import Policy
     from fova.run.config import Config
     from fova.run.directory import RunDirectory
     from fova.run.result import Result
@@ -198,6 +199,15 @@ def _show_finished(run: "RunDirectory", terminal: Terminal) -> None:
     terminal.write_line(f"report   {report}" if report.exists() else f"to read  fova report {run.path}")
 
 
+def _choice(policy: "Policy") -> str:
+    """With `--select judge`: which round this is, and why."""
+    judged = policy.facts.get("judged")
+    if judged is None:
+        return ""
+    interval = f"{judged['value']:.2f} [{judged['low']:.2f}, {judged['high']:.2f}]"
+    return f"  (round {policy.facts['rounds']}, the highest estimate of the judge: {interval})"
+
+
 def _show_result(result: "Result", terminal: Terminal) -> None:
     from fova.reports.tables import result_table, what_it_took
 
@@ -206,8 +216,10 @@ def _show_result(result: "Result", terminal: Terminal) -> None:
     for line in what_it_took(result.directory):
         terminal.write_line(line)
     if result.policy is not None:
-        terminal.write_line(f"policy   {result.directory / 'policy.safetensors'}")
+        terminal.write_line(f"policy   {result.directory / 'policy.safetensors'}{_choice(result.policy)}")
     terminal.write_line(f"metrics  {result.directory / 'metrics.jsonl'}")
     if result.server is not None:
         terminal.write_line(f"again    fova evaluate {result.directory}")
+    else:
+        terminal.write_line(f"judge    fova judge {result.directory}")
     terminal.write_line(f"to read  fova report {result.directory}")

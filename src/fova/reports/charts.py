@@ -135,7 +135,8 @@ def server_against_clients(group: Group) -> Chart | None:
     if server is not None:
         keys.append(svg.Key("the server's policy", SERVER, series="server"))
     left_out = len(known) - len(rows)
-    title = "Server against clients, at the end"
+    alone = server is None and all(row.policy is None for row in rows)
+    title = "What each client's data earned" if alone else "Server against clients, at the end"
     return Chart(
         title,
         svg.dot_chart(

@@ -42,8 +42,9 @@ def _how(verdict: Verdict) -> list[str]:
         f"undiscounted return of {figures.data_return:.2f} on average.",
         f"The estimate comes from fitted Q evaluation on {figures.episodes} logged episodes, without a simulator. "
         f"The policy acts as somebody in the data did in {inside} of the states. The root mean square Bellman "
-        f"error is {figures.bellman_error:.3g} a step; along logged episodes it adds up to {figures.bias:.2f}, and "
-        "the intervals are wider by this much on both sides. They do not cover what a policy does without data.",
+        f"error is {figures.bellman_error:.3g} a step; along logged episodes it adds up to {figures.bias:.2f}. The "
+        "interval of each client is wider by the size of its own sum on both sides. No interval covers what a "
+        "policy does in states that nobody logged.",
     ]
     if figures.effective_episodes is not None:
         words.append(

@@ -47,7 +47,8 @@ def write_report(
 def _draw(groups: Sequence[Group], tell: Callable[[str], None]) -> Pictures:
     pictures = {}
     for group in groups:
-        tell(f"playing {group.label} for its picture")
+        if group.task is not None:
+            tell(f"playing {group.label} for its picture")
         pictures[group.label] = scene(group)
     return pictures
 

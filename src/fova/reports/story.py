@@ -95,8 +95,7 @@ def _make_up(group: Group) -> list[str]:
 
 def _how_it_ended(group: Group) -> list[str]:
     if not group.finals:
-        why = "there is no task to play it in" if group.task is None else "no run is finished yet"
-        return [f"What the policy earns is not known: {why}."]
+        return [_without_a_game(group)]
     server = float(np.mean(group.finals))
     whose = "The clients' policies earn" if group.mode == "local" else "At the end the server's policy earns"
     earned = f"{whose} {mean_with_interval(group.finals)}{_score(group)}, {_episodes(group)}."
@@ -104,6 +103,17 @@ def _how_it_ended(group: Group) -> list[str]:
         f"{earned} {_against_data(group, server)}".strip(),
         *_against_clients(group, server),
     ]
+
+
+def _without_a_game(group: Group) -> str:
+    """What is known where no policy was played to the end."""
+    if group.task is not None:
+        return "What the policy earns is not known: no run is finished yet."
+    judged = next((record.verdict for record in group.records if record.verdict is not None), None)
+    if judged is not None:
+        return f"There is no task to play the policy in. The judge estimates: {judged.sentence()}"
+    where = group.first.directory
+    return f"What the policy earns is not known: there is no task to play it in. To estimate it: fova judge {where}"
 
 
 def _score(group: Group) -> str:

@@ -1,39 +1,87 @@
 """Tables of verdicts for the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
-from fova.evaluation.judging.participation import Participation, in_words
+from fova.evaluation.judging.participation import Participation, compared, in_words
 from fova.evaluation.judging.verdict import Figures, Verdict
 from fova.reports.groups import Group
 
 
 def verdict_table(verdict: Verdict) -> Table:
-    """One line per client, and one for the federation."""
+    """What the policy is worth: one line per client, and one for the federation."""
     table = Table(
-        "client", title=f"discounted return from the first state, discount {verdict.discount:g}, 90 % intervals"
+        _names_column(), title=f"discounted return of an episode, discount {verdict.discount:g}, 90 % intervals"
     )
-    for column in ("episodes", "data", "policy", "difference", "per step", "inside", "finding"):
-        table.add_column(column, justify="left" if column == "finding" else "right")
-    for name, figures in verdict.clients.items():
-        table.add_row(escape(name), *_cells(figures, verdict.discount), figures.finding)
-    table.add_section()
-    table.add_row("all", *_cells(verdict.federation, verdict.discount), "")
+    for column in ("data", "policy", "difference"):
+        table.add_column(column, justify="right", overflow="fold")
+    table.add_column("finding")
+    for name, figures in _lines(verdict, table):
+        finding = figures.finding if name in verdict.clients else ""
+        values = (f"{figures.data_value:.2f}", _value(figures), _difference(figures))
+        table.add_row(escape(name), *values, finding)
     return table
+
+
+def trust_table(verdict: Verdict) -> Table:
+    """How far to trust the estimates: one line per client, and one for the federation."""
+    table = Table(_names_column(), title="how far to trust it")
+    columns = ["episodes", "inside", "value per step", "Bellman error per step"]
+    discrete = verdict.federation.effective_episodes is not None
+    if discrete:
+        columns.insert(1, "effective episodes")
+    for column in columns:
+        table.add_column(column, justify="right", overflow="fold")
+    for name, figures in _lines(verdict, table):
+        cells = [str(figures.episodes), _inside(figures), f"{(1.0 - verdict.discount) * figures.value:.3g}"]
+        if discrete:
+            cells.insert(1, f"{figures.effective_episodes:.1f}")
+        table.add_row(escape(name), *cells, f"{figures.bellman_error:.3g}")
+    return table
+
+
+def _names_column() -> Column:
+    return Column("client", overflow="fold")
+
+
+def _lines(verdict: Verdict, table: Table) -> Iterator[tuple[str, Figures]]:
+    """Every client, then a rule in the table, then all of them together."""
+    yield from verdict.clients.items()
+    table.add_section()
+    yield "all", verdict.federation
 
 
 def ranking_table(ranked: Sequence[tuple[str, Verdict]]) -> Table:
     """The runs from the best to the worst estimate."""
-    table = Table("run", title="ranking by the estimate for all clients together")
+    table = Table(Column("run", overflow="fold"), title="ranking by the estimate for all clients together")
     for column in ("policy", "better than the data by", "inside"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     for name, verdict in ranked:
         figures = verdict.federation
         table.add_row(escape(name), _value(figures), _difference(figures), _inside(figures))
     return table
+
+
+def ranking_sentence(ranked: Sequence[tuple[str, Verdict]]) -> str:
+    """What the ranking says about choosing, from runs that were judged on the same episodes, the best first."""
+    (best, verdict), *others = ranked
+    if (why := verdict.federation.why_no_evidence) is not None:
+        return f"{best} has the highest estimate, but {why}: not enough evidence to choose it."
+    clear, unclear, unknown = [], [], []
+    for name, other in others:
+        payoff = compared([verdict.federation], [other.federation]).payoff
+        {"pays": clear, "not enough evidence": unknown}.get(payoff, unclear).append(name)
+    words = [f"{best} has the highest estimate."]
+    if clear:
+        words.append(f"It is clearly above {', '.join(clear)}.")
+    if unclear:
+        words.append(f"No clear difference from {', '.join(unclear)}.")
+    if unknown:
+        words.append(f"Not enough evidence about {', '.join(unknown)}.")
+    return " ".join(words)
 
 
 def settings_table(groups: Sequence[Group]) -> Table:
@@ -69,17 +117,6 @@ def participation_table(algorithm: str, clients: Mapping[str, Participation]) ->
         values = (f"{value:.2f}" for value in (one.data, one.local, one.federated))
         table.add_row(escape(name), *values, gain, one.payoff)
     return table
-
-
-def _cells(figures: Figures, discount: float) -> tuple[str, ...]:
-    return (
-        str(figures.episodes),
-        f"{figures.data_value:.2f}",
-        _value(figures),
-        _difference(figures),
-        f"{(1.0 - discount) * figures.value:.3g}",
-        _inside(figures),
-    )
 
 
 def _value(figures: Figures) -> str:

@@ -2,13 +2,18 @@
 
 `judge.json` in a run directory holds the verdict on the server's policy. A run in local mode has no server: there
 every client's own policy is judged, and `judge.json` holds what each client would find out about its own.
+
+A policy's file inside a run's directory (a kept round, a client's own policy) is judged on the same episodes, and
+nothing is written.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fova.data.tables.loading import TableReader, Trained
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.evaluation.judging.judge import JudgeSettings, Promise, judge, verdict
@@ -20,20 +25,21 @@ from fova.run.config import Config, RunConfig, load_config, unit_of_reward
 from fova.run.directory import VERDICT, RunDirectory
 from fova.run.simulated import described
 from fova.run.training import insist_on_same_data, trained_on
+from fova.spaces import Discrete
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A run with its verdict."""
+    """A run, or a policy's file inside one, with its verdict."""
 
-    directory: Path
+    path: Path
     verdict: Verdict
 
 
 def judge_run(
-    directory: str | Path,
+    path: str | Path,
     settings: JudgeSettings | None = None,
     data: Sequence[str] = (),
     federation: Federation | None = None,
@@ -42,33 +48,59 @@ def judge_run(
     """Judge a run's policy and write `judge.json` in its directory.
 
     The policy is judged on the episodes that the run held out, or on the files `data`, which must be new to it. A
-    run on a `Federation` of your own arrays needs it again.
+    run on a `Federation` of your own arrays needs it again. `path` may also be a policy's file inside a run's
+    directory. Then nothing is written.
     """
     progress = progress or Quiet()
-    run = RunDirectory.open(Path(directory))
+    run, policy = _run_and_policy(Path(path))
     config = load_config(run.path / "config.toml")
     tell = progress.status
     if data:
-        judged = _verdict_on_new_data(run, config, data, settings, tell)
-    else:
-        _insist_on_data(run, config, federation)
-        given = trained_on(config, federation, progress)
-        insist_on_same_data(run, described(given))
-        judged = judge_policies(run, config, given, settings, tell)
-    if not data:
-        run.write_json(VERDICT, judged.to_json())
+        return _verdict_on_new_data(policy or load_policy(run.path), config, data, settings, tell)
+    _insist_on_data(run, config, federation)
+    given = trained_on(config, federation, progress)
+    insist_on_same_data(run, described(given))
+    if policy is not None:
+        return judge_one(policy, config, given, settings, tell)
+    judged = judge_policies(run, config, given, settings, tell)
+    run.write_json(VERDICT, judged.to_json())
     return judged
+
+
+def _run_and_policy(path: Path) -> tuple[RunDirectory, Policy | None]:
+    """The run of a path, and the policy if the path is a policy's file inside the run's directory."""
+    if path.suffix != ".safetensors":
+        return RunDirectory.open(path), None
+    if path.parent.name == "checkpoints":
+        raise FovaError(
+            f"{path} is a state of the training, not a policy. With --select judge a run keeps the policies of its "
+            "best rounds in best/."
+        )
+    for directory in path.absolute().parents[:2]:
+        if (directory / "config.toml").is_file():
+            return RunDirectory(directory), load_policy(path)
+    raise FovaError(
+        f"{path} does not lie in a run's directory, which says what to judge it on. Give a run, or a policy inside "
+        "one, for instance: fova judge runs/wards/best/round-000010.safetensors"
+    )
+
+
+def judge_one(
+    policy: Policy, config: Config, federation: Federation, settings: JudgeSettings | None, tell: Tell
+) -> Verdict:
+    """The verdict on one policy at every client of a run."""
+    settings = (settings or JudgeSettings()).combining_like(config.run.aggregation)
+    promise = promise_of(config.run, config.algorithm, len(federation.clients), settings.rounds)
+    return judge(policy, federation, config.algorithm.discount, settings, tell, promise)
 
 
 def judge_policies(
     run: RunDirectory, config: Config, federation: Federation, settings: JudgeSettings | None, tell: Tell
 ) -> Verdict:
     """The verdict on the server's policy, or in local mode on every client's own policy at this client."""
-    discount = config.algorithm.discount
     if config.run.mode != "local":
-        settings = (settings or JudgeSettings()).combining_like(config.run.aggregation)
-        promise = promise_of(config.run, config.algorithm, len(federation.clients), settings.rounds)
-        return judge(load_policy(run.path), federation, discount, settings, tell, promise)
+        return judge_one(load_policy(run.path), config, federation, settings, tell)
+    discount = config.algorithm.discount
     policies = own_policies(run)
     figures = {}
     for name, data in federation.clients.items():
@@ -114,11 +146,15 @@ def own_policies(run: RunDirectory) -> Mapping[str, Policy]:
 
 
 def _verdict_on_new_data(
-    run: RunDirectory, config: Config, data: Sequence[str], settings: JudgeSettings | None, tell: Tell
+    policy: Policy, config: Config, data: Sequence[str], settings: JudgeSettings | None, tell: Tell
 ) -> Verdict:
-    policy = load_policy(run.path)
     specs = [ClientSpec(name) for name in data]
-    federation = Federation.build(specs, action=policy.space.action, tell=tell)
+    action = policy.space.action
+    reader = None
+    if config.columns is not None and policy.inputs is not None:
+        choices = action.names if isinstance(action, Discrete) else None
+        reader = TableReader(config.columns, trained=Trained(policy.inputs, choices))
+    federation = Federation.build(specs, action=action, tell=tell, reader=reader)
     return replace(judge(policy, federation, config.algorithm.discount, settings, tell), held_out=True)
 
 
@@ -137,8 +173,13 @@ def _insist_on_data(run: RunDirectory, config: Config, federation: Federation | 
 
 
 def ranked(runs: Sequence[Judged]) -> list[Judged]:
-    """The runs in order of their estimated value, the best first."""
-    return sorted(runs, key=lambda judged: judged.verdict.federation.value, reverse=True)
+    """The runs in order of their estimated value, the best first. Where the fit diverged comes last."""
+
+    def value(judged: Judged) -> float:
+        found = judged.verdict.federation.value
+        return found if math.isfinite(found) else -math.inf
+
+    return sorted(runs, key=value, reverse=True)
 
 
 def comparable(runs: Sequence[Judged]) -> bool:

@@ -4,6 +4,7 @@ The policies of the best rounds are kept in `best/` of the run directory. Each f
 the choice does not depend on anything else, and a resumed run makes the same one.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -44,4 +45,10 @@ class Selection:
 
     def _kept(self) -> list[Path]:
         paths = sorted(self.folder.glob("round-*.safetensors"))
-        return sorted(paths, key=lambda path: -float(load_policy(path).facts["judged"]["value"]))
+        return sorted(paths, key=_estimate, reverse=True)  # stable: of equal ones the earliest round comes first
+
+
+def _estimate(path: Path) -> float:
+    """What the judge found; a fit that diverged is worse than any other."""
+    value = float(load_policy(path).facts["judged"]["value"])
+    return value if math.isfinite(value) else -math.inf

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,15 @@ from fova.data.tables.logged import Logged, read
 from fova.data.tables.survey import Agreement, Survey, agree, for_task, stated, survey
 from fova.data.tables.values import Coded
 from fova.data.transitions import Floats
+from fova.recipe import Recipe
 from fova.spaces import ActionSpace
+
+
+class Trained(NamedTuple):
+    """How a trained policy sees records: nothing about them is left to agree on."""
+
+    recipe: Recipe
+    choices: tuple[str, ...] | None  # the names of discrete actions; None: continuous
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,7 @@ class TableReader:
     columns: Columns
     private: bool = False  # clients tell nothing, so the mapping must say everything
     agreed: Agreement | None = None  # over a network: what the server derived for all clients
+    trained: Trained | None = None  # tables that are new to a policy: how it sees records
     task: tuple[str, ActionSpace] | None = None  # the name and the actions of the task, if there is one
 
     def load(
@@ -34,12 +43,18 @@ class TableReader:
         for name, table in tables.items():
             tell(f"reading {name}")
             logged[name] = read(table, self.columns, name)
-        agreed = self.agreed or (
-            stated(self.columns) if self.private else agree(surveys(logged, self.columns), self.columns)
-        )
+        agreed = self._agreement(logged)
         if self.task is not None:
             agreed = for_task(agreed, *self.task)
         return agreed, {name: encoded(logged.pop(name), agreed) for name in list(logged)}
+
+    def _agreement(self, logged: Mapping[str, Logged]) -> Agreement:
+        if self.agreed is not None:
+            return self.agreed
+        if self.trained is not None:
+            columns = next(iter(logged.values())).action_columns
+            return Agreement(self.trained.recipe, columns, self.trained.choices)
+        return stated(self.columns) if self.private else agree(surveys(logged, self.columns), self.columns)
 
 
 def surveys(logged: Mapping[str, Logged], columns: Columns) -> dict[str, Survey]:

@@ -32,10 +32,14 @@ def taking_part(federated: Sequence[Verdict], local: Sequence[Verdict]) -> dict[
     chance in both fits, and their accumulated Bellman errors.
     """
     names = [name for name in federated[0].clients if all(name in one.clients for one in local)]
-    return {name: _at([v.clients[name] for v in federated], [v.clients[name] for v in local]) for name in names}
+    return {
+        name: compared([v.clients[name] for v in federated], [v.clients[name] for v in local]) for name in names
+    }
 
 
-def _at(federated: Sequence[Figures], local: Sequence[Figures]) -> Participation:
+def compared(federated: Sequence[Figures], local: Sequence[Figures]) -> Participation:
+    """One policy against another from the same first states, one pair of figures per seed."""
+
     def mean(figures: Sequence[Figures], name: str) -> float:
         return float(np.mean([getattr(one, name) for one in figures]))
 
