@@ -70,17 +70,16 @@ def ranking_sentence(ranked: Sequence[tuple[str, Verdict]]) -> str:
     (best, verdict), *others = ranked
     if (why := verdict.federation.why_no_evidence) is not None:
         return f"{best} has the highest estimate, but {why}: not enough evidence to choose it."
-    clear, unclear, unknown = [], [], []
-    for name, other in others:
-        payoff = compared([verdict.federation], [other.federation]).payoff
-        {"pays": clear, "not enough evidence": unknown}.get(payoff, unclear).append(name)
+    findings = {
+        "pays": "It is clearly above",
+        "no clear difference": "No clear difference from",
+        "not enough evidence": "Not enough evidence about",
+    }
+    payoffs = {name: compared([verdict.federation], [other.federation]).payoff for name, other in others}
     words = [f"{best} has the highest estimate."]
-    if clear:
-        words.append(f"It is clearly above {', '.join(clear)}.")
-    if unclear:
-        words.append(f"No clear difference from {', '.join(unclear)}.")
-    if unknown:
-        words.append(f"Not enough evidence about {', '.join(unknown)}.")
+    for payoff, finding in findings.items():
+        if names := [name for name in payoffs if payoffs[name] == payoff]:
+            words.append(f"{finding} {', '.join(names)}.")
     return " ".join(words)
 
 
