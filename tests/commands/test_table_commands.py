@@ -1,5 +1,6 @@
 """From CSV files to a policy by commands alone."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -121,5 +122,9 @@ def test_python_takes_frames_and_files_by_name(tmp_path, monkeypatch):
     files = fova.train(clients={"east": "east.csv", "west": "west.csv"}, columns=mapping, directory="b", **settings)
     record = {"hr": 80, "map": 65, "lactate": 2.5, "age": 60}
     assert mixed.policy(record) == files.policy(record)
+    # A program shows no progress, but what was left out of the data is not kept from it.
+    assert any("east" in note and "Left out: the last step of 9 episodes" in note for note in mixed.notes)
+    assert json.loads((tmp_path / "a/notes.json").read_text()) == list(mixed.notes)
+    assert fova.resume("b", federation=None).notes == files.notes
     with pytest.raises(fova.FovaError, match="Say what the columns of the tables mean"):
         fova.train(clients={"east": hospitals.hospital(2)}, **settings)

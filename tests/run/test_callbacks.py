@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -200,3 +201,6 @@ def test_a_result_prints_as_a_table(tmp_path, whole):
     assert "<td>&lt;north&gt;</td><td>-12.0</td><td>1.0</td><td>0.5</td><td>2</td>" in page
     assert str(tmp_path / "run") in page
     assert "<table>" not in whole._repr_html_()
+    noted = replace(result, notes=("<north>: Not used: lab_ph.",))
+    assert repr(noted).splitlines()[-1] == "note     <north>: Not used: lab_ph."
+    assert "<div>note: <code>&lt;north&gt;: Not used: lab_ph.</code></div>" in noted._repr_html_()

@@ -92,6 +92,7 @@ class Federation:
     # Episodes that were kept aside; none for a client with too little data.
     held_out: Mapping[str, Transitions] = field(default_factory=dict)
     recipe: Recipe | None = None  # how records became observations, if the clients hold tables
+    notes: tuple[str, ...] = ()  # what was left out of the data, and what in it looks like a mistake
 
     @staticmethod
     def of(
@@ -165,8 +166,7 @@ class Federation:
         else:
             found = {name: _load(name, parts, task, seed, tell) for name in names}
         loaded = {name: source.transitions for name, source in found.items()}
-        for remark in remarks(found):
-            note(remark)
+        notes = _told(found, note)
         if task is None:
             action = agreed_actions(found, action, bounds, actions, tuple(action_names))
             if action is None:
@@ -203,7 +203,7 @@ class Federation:
             pieces.setdefault(str(spec.name), []).append(piece)
         clients = {name: join(held) if len(held) > 1 else held[0] for name, held in pieces.items()}
         federation = Federation.of(clients, task, bounds, action, actions)
-        return replace(federation, specs=tuple(placed), recipe=recipe)
+        return replace(federation, specs=tuple(placed), recipe=recipe, notes=notes)
 
     @staticmethod
     def of_tables(
@@ -223,8 +223,7 @@ class Federation:
         if not tables:
             raise FovaError("A federation needs at least one client.")
         agreed, found = _reader_for(TableReader(Columns.of(columns), private), task).load(tables)
-        for remark in remarks(found):
-            note(remark)
+        notes = _told(found, note)
         clients = {name: source.transitions for name, source in found.items()}
         if task is None:
             action = agreed_actions(found, None, bounds, actions, tuple(action_names))
@@ -233,7 +232,8 @@ class Federation:
             insist_on_actions(task.name, task.space.action, found, actions, tuple(action_names))
         if task is None and action is None and bounds is None:
             refuse_unbounded(clients.values(), beyond=0.0)
-        return replace(Federation.of(clients, task, bounds, action, "continuous"), recipe=agreed.recipe)
+        federation = Federation.of(clients, task, bounds, action, "continuous")
+        return replace(federation, recipe=agreed.recipe, notes=notes)
 
     @staticmethod
     def in_sequence(
@@ -363,6 +363,14 @@ def _read_tables(
 ) -> tuple[Recipe, dict[str, sources.Source]]:
     agreed, found = reader.load({name: insist_on_table(as_path(name)) for name in names}, tell)
     return agreed.recipe, found
+
+
+def _told(found: Mapping[str, sources.Source], note: Callable[[str], None]) -> tuple[str, ...]:
+    """The remarks about the data, after `note` has received each."""
+    told = tuple(remarks(found))
+    for remark in told:
+        note(remark)
+    return told
 
 
 def sources_of(specs: Sequence[ClientSpec]) -> list[str]:

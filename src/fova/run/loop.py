@@ -81,6 +81,7 @@ class Loop:
         self.averages = self.together and config.run.averaged_rounds > 1
         self.on_round: OnRound | None = None
         self.selection: Selection | None = None
+        self.notes: tuple[str, ...] = ()  # about the clients' data
         self.rows: Rows | None = None  # whose learners the engine holds, if not everybody's
         # Saves what other processes hold of a state; gives back their shares.
         self.save_shares: Callable[[State], Sequence[range]] = lambda state: ()
@@ -126,6 +127,8 @@ class Loop:
     def _first_state(self) -> State:
         self.run.go_on()
         self.run.write_json(STATISTICS, self.statistics.to_json())
+        if self.notes:
+            self.run.write_json("notes.json", list(self.notes))
         for remark in self.statistics.remarks:
             self.progress.note(remark)
         fresh = self.fresh_state()

@@ -19,6 +19,7 @@ class Result:
     policy: Policy | None  # the server's; None in local mode, which has no server
     server: Rollouts | None  # None without a task; in local mode, all clients' episodes together
     clients: dict[str, Rollouts]  # each client's own policy at the end
+    notes: tuple[str, ...] = ()  # what was left out of the data, and what in it looks like a mistake
 
     def __repr__(self) -> str:
         """A table of the final evaluation, and where the files are."""
@@ -53,6 +54,7 @@ class Result:
             yield "policy", str(self.directory / "policy.safetensors")
             yield "takes", self.policy.space.words()
         yield "to read", f"fova report {self.directory}"
+        yield from (("note", note) for note in self.notes)
 
 
 def _aligned(row: tuple[str, ...], widths: list[int]) -> Iterator[str]:

@@ -222,6 +222,7 @@ def loop_of(config: Config, run: RunDirectory, federation: Federation, progress:
     progress.status("setting up the networks")
     engine = SimulatedEngine(config, federation)
     loop = Loop(engine.config, run, engine, federation.task, progress, engine.privacy)
+    loop.notes = federation.notes
     if config.run.select == "judge":
         from fova.evaluation.judging.judge import JudgeSettings, judge  # with SciPy, which other runs do not need
 
@@ -245,7 +246,7 @@ def _go(loop: Loop) -> Result:
             state = loop.train(stop)
         finished = loop.finish(state)
     server = finished.played.pop("server", None)
-    return Result(loop.run.path, finished.policy, server, finished.played)
+    return Result(loop.run.path, finished.policy, server, finished.played, loop.notes)
 
 
 def _insist_on_known(settings: Mapping[str, Any], algorithm: str) -> None:
