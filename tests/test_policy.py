@@ -186,8 +186,8 @@ def test_spread_is_clipped_like_the_network():
     assert LOG_STD_RANGE == networks.LOG_STD_RANGE
 
 
-def test_a_trained_log_std_is_part_of_the_saved_network():
-    form = GaussianForm(trained_log_std=True)
+@pytest.mark.parametrize("form", [GaussianForm(trained_log_std=True), GaussianForm(shared_std=True)])
+def test_trained_numbers_of_the_log_std_are_part_of_the_saved_network(form):
     actor = make_actor(jax.random.key(0), SPACE, "squashed", (8,), initialisation="fan_in", form=form)
     actor = eqx.tree_at(lambda it: it.log_std, actor, jnp.array([1.7, -0.6]))
     noise = np.random.default_rng(1).normal(size=(6, 2)).astype(np.float32)

@@ -282,7 +282,7 @@ def from_actor(
             f"The algorithm's policy is a {type(actor).__name__}, which cannot be saved or played. Return a "
             "GaussianActor, a DeterministicActor or a CategoricalActor of fova.networks from `policy`."
         )
-    named = _parameters_of(actor.net) | _trained_log_std(actor)
+    named = _parameters_of(actor.net) | _with_log_std(actor)
     if normaliser is not None:
         named |= dict(zip(NORMALISER, (normaliser.mean, normaliser.std)))
     return Policy(
@@ -307,12 +307,15 @@ def to_actor(policy: Policy) -> Any:
     return eqx.tree_at(lambda made: list(_parameters_of(made.net).values()), actor, weights)
 
 
-def _trained_log_std(actor: Any) -> dict[str, Any]:
-    """The last layer of an actor that scales and shifts its log-std, with both worked into it; else nothing."""
+def _with_log_std(actor: Any) -> dict[str, Any]:
+    """The last layer of an actor that trains numbers of its log-std, with these worked into it; else nothing."""
     if getattr(actor, "log_std", None) is None:
         return {}
-    weight, bias = (np.array(part) for part in (actor.net.last.weight, actor.net.last.bias))
-    multiplier, offset = (np.asarray(actor.log_std[..., i, None]) for i in range(2))  # [*stack, 1]
+    weight, bias, log_std = (np.array(part) for part in (actor.net.last.weight, actor.net.last.bias, actor.log_std))
+    if actor.form.shared_std:
+        columns = np.concatenate([weight, np.zeros_like(weight)], axis=-1)  # the state has no effect on the log-std
+        return {"last.weight": columns, "last.bias": np.concatenate([bias, log_std], axis=-1)}
+    multiplier, offset = (log_std[..., i, None] for i in range(2))  # [*stack, 1]
     size = bias.shape[-1] // 2
     weight[..., size:] *= multiplier[..., None]
     bias[..., size:] = multiplier * bias[..., size:] + offset

@@ -79,6 +79,23 @@ def test_a_trained_log_std_by_hand():
     np.testing.assert_allclose(jax.grad(log_std)(jnp.array([2.0, -1.0])), [0.3, 1.0], rtol=1e-6)
 
 
+def test_a_shared_std_by_hand():
+    actor = make_actor(jax.random.key(0), SPACE, "clipped", (4,), form=GaussianForm(shared_std=True))
+    np.testing.assert_array_equal(actor.log_std, [0.0, 0.0])
+    actor = eqx.tree_at(lambda it: it.log_std, actor, jnp.array([-1.0, -9.0]))
+    policy = actor.distribution(jnp.array([[0.5, -0.2], [0.0, 3.0]]))  # two states: the outputs are the means
+    np.testing.assert_allclose(policy.mean, np.tanh([[0.5, -0.2], [0.0, 3.0]]), rtol=1e-6)
+    np.testing.assert_array_equal(policy.log_std, [[-1.0, -5.0], [-1.0, -5.0]])  # -5 is the least
+
+    def log_prob(log_std):
+        moved = eqx.tree_at(lambda it: it.log_std, actor, log_std)
+        return moved.distribution(jnp.array([[0.0, 0.0]])).log_prob(jnp.array([[0.5, 0.0]]))[0]
+
+    # d/d log_std of log N(x; 0, std) = (x / std)^2 - 1, with std = e^-1 and x = 0.5, and std = 1 and x = 0
+    gradient = jax.grad(log_prob)(jnp.array([-1.0, 0.0]))
+    np.testing.assert_allclose(gradient, [0.25 * np.exp(2.0) - 1.0, -1.0], rtol=1e-5)
+
+
 def test_clipped_density_is_the_gaussians_own():
     ours = Clipped(column(0.2, 0.2), column(-1.0, -1.0)).log_prob(column(0.5, 1.0))
     np.testing.assert_allclose(ours, stats.norm(0.2, np.exp(-1.0)).logpdf([0.5, 1.0]), rtol=1e-5)

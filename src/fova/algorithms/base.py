@@ -316,6 +316,10 @@ class ActorCritic:
     actor: ActorKind = "clipped"
     """Distribution of continuous actions: clipped (Gaussian around a tanh mean, clipped to the bounds), squashed
     (tanh of a Gaussian) or deterministic. Discrete actions always have a categorical distribution."""
+    shared_std: bool = False
+    """Train one standard deviation per action column of a Gaussian actor, instead of one that depends on the state.
+    All rows are then imitated alike. Otherwise rows whose action is hard to predict count less, in the extreme
+    (1 / std)^2 times as much as others: this ignores noise, and also whatever is hard to learn."""
     actor_layer_norm: bool = False
     """LayerNorm after each hidden layer of the actor."""
     critic_layer_norm: bool = True
@@ -348,7 +352,7 @@ class ActorCritic:
     @property
     def gaussian(self) -> GaussianForm:
         """The form of a Gaussian actor."""
-        return GaussianForm()
+        return GaussianForm(shared_std=self.shared_std)
 
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:
         self.check_space(space)

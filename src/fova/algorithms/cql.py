@@ -23,6 +23,7 @@ from fova.algorithms.base import (
     TemperatureLoss,
     replace,
 )
+from fova.errors import FovaError
 from fova.networks import LOG_STD_RANGE, Clipped, GaussianActor, GaussianForm, Squashed, TwinCritic, polyak
 from fova.settings import Within
 from fova.spaces import Space
@@ -168,7 +169,10 @@ class CqlFl(ActorCritic):
     @property
     def gaussian(self) -> GaussianForm:
         log_std_range = (self.log_std_least, LOG_STD_RANGE[1])
-        return GaussianForm(log_std_range, self.trained_log_std, self.density_offset, self.saturation)
+        if self.trained_log_std and self.shared_std:
+            raise FovaError("trained_log_std and shared_std exclude each other. Set at most one of them.")
+        form = log_std_range, self.trained_log_std, self.density_offset, self.saturation
+        return GaussianForm(*form, self.shared_std)
 
     @property
     def fixed_temperature(self) -> float:

@@ -259,7 +259,7 @@ class Fova(ActorCritic):
 
     @property
     def gaussian(self) -> GaussianForm:
-        return GaussianForm(slope_offset=self.density_offset)
+        return GaussianForm(slope_offset=self.density_offset, shared_std=self.shared_std)
 
     def init(self, key: PRNGKeyArray, space: Space) -> Learner:
         learner = super().init(key, space)

@@ -22,6 +22,7 @@ class GaussianForm(NamedTuple):
     trained_log_std: bool = False  # log_std = multiplier * output + offset, with trained numbers
     slope_offset: float = 0.0  # added to 1 - a^2 in the log-density of a squashed action
     saturation: float = 1e-6  # distance from the bounds at which the arctanh of a squashed action is taken
+    shared_std: bool = False  # one trained log_std per action column, the same in every state
 
 
 PLAIN = GaussianForm()
@@ -33,11 +34,14 @@ class GaussianActor(eqx.Module):
     net: MLP
     kind: Literal["squashed", "clipped"] = eqx.field(static=True)
     form: GaussianForm = eqx.field(static=True, default=PLAIN)
-    log_std: Float[Array, " 2"] | None = None  # multiplier and offset, if they are trained
+    # Multiplier and offset if they are trained, the log-std of each action column if it is shared.
+    log_std: Float[Array, " numbers"] | None = None
 
     @staticmethod
     def start(net: MLP, kind: Literal["squashed", "clipped"], form: GaussianForm) -> "GaussianActor":
-        """An actor that has not been trained. Its log-std has multiplier 1 and offset -1 if they are trained."""
+        """An actor that has not been trained. Its log-std starts near 0 (times 1, minus 1 if these are trained)."""
+        if form.shared_std:
+            return GaussianActor(net, kind, form, jnp.zeros_like(net.last.bias))
         return GaussianActor(net, kind, form, jnp.array([1.0, -1.0]) if form.trained_log_std else None)
 
     def __call__(self, observation: Float[Array, "batch observation"]) -> Squashed | Clipped:
@@ -49,13 +53,23 @@ class GaussianActor(eqx.Module):
 
     def distribution(self, output: Float[Array, "batch parameters"]) -> Squashed | Clipped:
         """The action distribution whose parameters are the network's output."""
-        mean, log_std = jnp.split(output, 2, axis=-1)
-        if self.log_std is not None:
-            log_std = self.log_std[0] * log_std + self.log_std[1]
+        mean, log_std = self._parameters(output)
         log_std = jnp.clip(log_std, *self.form.log_std_range)
         if self.kind == "squashed":
             return Squashed(mean, log_std, self.form.slope_offset, self.form.saturation)
         return Clipped(jnp.tanh(mean), log_std)
+
+    def _parameters(
+        self, output: Float[Array, "batch parameters"]
+    ) -> tuple[Float[Array, "batch action"], Float[Array, "batch action"]]:
+        """Mean and log-std before their limits."""
+        if self.form.shared_std:
+            assert self.log_std is not None
+            return output, jnp.broadcast_to(self.log_std, output.shape)
+        mean, log_std = jnp.split(output, 2, axis=-1)
+        if self.log_std is not None:
+            log_std = self.log_std[0] * log_std + self.log_std[1]
+        return mean, log_std
 
 
 class Forward(eqx.Module):
@@ -116,4 +130,4 @@ def make_actor(
         return CategoricalActor(net(space.action.count))
     if kind == "deterministic":
         return DeterministicActor(net(space.action.size))
-    return GaussianActor.start(net(2 * space.action.size), kind, form)
+    return GaussianActor.start(net(space.action.size if form.shared_std else 2 * space.action.size), kind, form)

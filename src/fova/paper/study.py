@@ -64,6 +64,15 @@ SAME_WEIGHTS = tuple(
     )
 )
 
+# Gaussian actors with one standard deviation for all states: rows that are hard to predict count like all others.
+SHARED_STD = (
+    Variant("fova, shared std", "fova", settings={"shared_std": True}),
+    *(
+        replace(variant, label=f"{variant.label[:-1]}, shared std)", settings={"shared_std": True})
+        for variant in SAME_WEIGHTS[:2]
+    ),
+)
+
 OTHERS = (
     Variant("fedora (published)", "fedora"),
     Variant("fed-td3bc (published)", "fed-td3bc"),
@@ -177,7 +186,7 @@ ENTRIES = (
             Case(f"maze2d-{maze} near + far", f"maze2d-{maze}", ("near", "near", "far", "far"), 5_000)
             for maze in ("medium", "large")
         ),
-        (RECOMMENDED, *SAME_WEIGHTS),
+        (RECOMMENDED, *SAME_WEIGHTS, *SHARED_STD),
         FIVE_SEEDS,
     ),
     Entry(
