@@ -37,6 +37,13 @@ def test_a_result_of_the_same_settings_and_data_is_kept(earlier):
     assert keep([replace(earlier, name="unknown")], [PLANNED]) == ([], {})
 
 
+def test_a_setting_that_came_later_leaves_older_results_valid(earlier):
+    # The digest of this run before `shared_std` existed; with the setting on, it is another run.
+    assert earlier.configuration == "b3d45337e5701ed27e2bf6e2d941d512"
+    (other,) = replace(ENTRY, variants=(Variant("fed-bc", "fed-bc", settings={"shared_std": True}),)).runs(SCALE)
+    assert keep([earlier], [other._replace(name=PLANNED.name)]).runs == []
+
+
 def changed(change, **scale):
     (other,) = replace(ENTRY, **change).runs(replace(SCALE, **scale))
     return other._replace(name=PLANNED.name)
