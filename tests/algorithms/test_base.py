@@ -191,6 +191,7 @@ def test_an_action_space_that_is_not_served_is_refused(name):
 
 
 COMMON = {
+    "shared_std": False,
     "discount": 0.99,
     "tau": 0.005,
     "batch_size": 256,
@@ -295,7 +296,8 @@ PUBLISHED = {
     ("fed-td3bc", "published"): TD3BC,
     ("fedora", "published"): TD3BC
     | {"value_weight": 0.1, "decay": 0.995, "optimistic": True, "global_pull": 1.0, "previous_pull": 1.0},
-    ("fed-iql", "published"): {"expectile": 0.7, "beta": 3.0},
+    ("fed-iql", "published"): {"expectile": 0.7, "beta": 3.0, "shared_std": True},
+    ("fed-iql", "layer-norm"): {"expectile": 0.7, "beta": 3.0} | LAYER_NORM,  # what scored more in our study
     ("fed-bc", "published"): {"critic_layer_norm": True},  # it has no critics
 }
 
@@ -307,7 +309,7 @@ def test_published_settings(name, preset):
 
 def test_every_preset_is_in_the_table_or_adds_layer_norm():
     presets = {(name, preset) for name, kind in algorithms.by_name().items() for preset in kind.presets}
-    assert {name for name, preset in presets - set(PUBLISHED)} == set(algorithms.by_name()) - {"fova"}
+    assert {name for name, preset in presets - set(PUBLISHED)} == set(algorithms.by_name()) - {"fova", "fed-iql"}
     for name, preset in presets - set(PUBLISHED):
         with_layer_norm = asdict(algorithms.configure(name, "published")) | {"critic_layer_norm": True}
         assert (preset, asdict(algorithms.configure(name, preset))) == ("layer-norm", with_layer_norm)

@@ -345,7 +345,7 @@ def test_gradient_clipping_by_hand():
 
 
 def test_iql_losses_agree_with_numpy():
-    algorithm = configure("fed-iql", **TINY)
+    algorithm = configure("fed-iql", shared_std=False, **TINY)
     learner, broadcast = mid_training(algorithm)
     batch = mixed_batch(7)
     after, metrics = step(algorithm, learner, broadcast, batch, jax.random.key(0))

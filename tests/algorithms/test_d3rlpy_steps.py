@@ -92,7 +92,7 @@ def iql_learner_of(algorithm, record, moment):
 def test_twenty_steps_of_iql_are_those_of_d3rlpy():
     record = np.load(IQL_RECORD)
     steps, batch_size = record["rewards"].shape
-    algorithm = configure("fed-iql", hidden=(6, 5), batch_size=batch_size)
+    algorithm = configure("fed-iql", shared_std=False, hidden=(6, 5), batch_size=batch_size)
     learner = iql_learner_of(algorithm, record, "before")
     broadcast, step = algorithm.start(learner).broadcast, jax.jit(algorithm.step)
     for number in range(steps):

@@ -49,6 +49,11 @@ class FedIql(ActorCritic):
 
     name: ClassVar[str] = "fed-iql"
     action_spaces: ClassVar[tuple[type, ...]] = (Box, Discrete)
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "published": {"shared_std": True},
+        # the help that the rivals get in docs/study-mixed-quality.md; a std for each state scores more on robots
+        "layer-norm": {"critic_layer_norm": True},
+    }
 
     actor: Literal["clipped", "squashed"] = "clipped"
     """Distribution of continuous actions: clipped (as in IQL) or squashed."""
