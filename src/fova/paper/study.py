@@ -23,6 +23,12 @@ FIVE_SEEDS = {"quick": QUICK, "small": replace(SMALL, seeds=5, run={**SMALL.run,
 # Walker2d learns late: even behaviour cloning of four experts falls during the first 5,000 steps.
 LONGER = {"quick": QUICK, "small": replace(SMALL, run={**SMALL.run, "rounds": 100})}
 
+# Four times as many rounds: where do the curves flatten, and does the order of the algorithms stay?
+FOUR_TIMES = {
+    "quick": QUICK,
+    "small": replace(FIVE_SEEDS["small"], run={**FIVE_SEEDS["small"].run, "rounds": 200, "evaluate_every": 20}),
+}
+
 # The paper's width, learning rates and number of steps. Minibatches have 64 transitions to fit a CPU.
 PAPER_WIDTH = {
     "quick": QUICK,
@@ -178,6 +184,13 @@ ENTRIES = (
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
         (RECOMMENDED, *SAME_WEIGHTS, *BASELINES, Variant("fed-iql", "fed-iql", preset="layer-norm"), RELEASED),
         FIVE_SEEDS,
+    ),
+    Entry(
+        "same-weights-longer",
+        "FOVA and its rivals with the same client weights, 20,000 steps",
+        (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
+        (RECOMMENDED, *SAME_WEIGHTS),
+        FOUR_TIMES,
     ),
     Entry(
         "same-weights-mazes",
