@@ -1,4 +1,6 @@
-"""Every speed figure in one command: `make bench`. Writes results/bench.json and the tables of two pages.
+"""Every speed figure in one command: `make bench`. Writes results/bench.json and what is made from it.
+
+That is the tables of two pages, and the speeds and times with which `fova paper` and `--dry-run` estimate.
 
     python benchmarks/bench.py [--torch PYTHON] [--turns N] [--only SECTION ...]
 
@@ -27,6 +29,7 @@ import step_speed
 from turns import machine
 
 from fova.machine import runtime
+from fova.paper import catalogue, cost
 
 RESULTS = Path(__file__).parent.parent / "results" / "bench.json"
 TASKS = ("halfcheetah", "maze2d-umaze")
@@ -43,9 +46,7 @@ def main() -> None:
     paper, small = step_speed.PAPER, step_speed.SMALL
     sections: dict[str, Callable[[], Any]] = {
         "start_up": startup.start_up,
-        "step": lambda: {
-            s.name: step_speed.fova_against_the_machine(s, turns, options.torch) for s in (paper, small)
-        },
+        "step": lambda: {s.name: step_speed.fova_against_the_machine(s, turns) for s in (paper, small)},
         "rivals": lambda: {s.name: step_speed.against_pytorch(s, turns, options.torch) for s in (paper, small)},
         "algorithms": lambda: {s.name: step_speed.each_algorithm(s, turns) for s in (small, paper)},
         "shares": lambda: {s.name: step_speed.shares_of_rate(s, turns) for s in (small, paper)},
@@ -71,7 +72,9 @@ def main() -> None:
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")  # at once: an interrupted run keeps what it has
         print(f"{name}: {seconds} s", flush=True)
     performance_page.fill(results)
-    print(f"Figures: {RESULTS}\nPages: {', '.join(performance_page.PAGES)}")
+    cost.write_speeds(results)
+    catalogue.write_listing()
+    print(f"Figures: {RESULTS}\nPages: {', '.join(performance_page.PAGES)}\nEstimates: {cost.SPEEDS.parent}")
 
 
 if __name__ == "__main__":

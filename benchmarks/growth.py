@@ -15,7 +15,7 @@ from turns import now, spread
 WIDTH, ROWS, STEPS, COHORT = 128, 1000, 10, 16
 SIZES = (1, 4, 16, 64, 256, 1000)
 MANY, MANY_WIDTH = 10_000, 32
-FEW, ROUNDS = 1000, 3  # larger federations are timed for one round
+FEW, ROUNDS = 256, 3  # larger federations are timed for one round
 
 
 def measure(clients: int, rows: int, width: int, steps: int, cohort: int) -> dict[str, Any]:

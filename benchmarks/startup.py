@@ -4,6 +4,7 @@ Every figure is a fresh process. Called by `bench.py`.
 """
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -11,9 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from performance_page import HELP
 from step_speed import made_up
 from turns import spread
 
+from fova.commands.main import COMMANDS
 from fova.data.npz import save_npz
 
 STARTS = 3
@@ -32,6 +35,7 @@ def start_up() -> dict[str, Any]:
         return {
             "import fova": spread([_seconds([sys.executable, "-c", "import fova"], home) for _ in range(STARTS)]),
             "fova --help": spread([_seconds([*FOVA, "--help"], home) for _ in range(STARTS)]),
+            HELP: spread([_processor_seconds([*FOVA, command, "--help"], home) for command in COMMANDS]),
             "first run, compiling": spread([first]),
             "same setting again": spread(again),
         }
@@ -39,8 +43,19 @@ def start_up() -> dict[str, Any]:
 
 def _seconds(command: list[str], home: Path) -> float:
     began = time.perf_counter()
+    _run(command, home)
+    return time.perf_counter() - began
+
+
+def _processor_seconds(command: list[str], home: Path) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    _run(command, home)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _run(command: list[str], home: Path) -> None:
     environment = os.environ | {"FOVA_CACHE": str(home / "cache")}
     finished = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True)
     if finished.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {finished.returncode}:\n{finished.stderr[-2000:]}")
-    return time.perf_counter() - began

@@ -1,6 +1,7 @@
 import json
 
 from fova.paper import catalogue
+from fova.progress import spoken_seconds
 
 
 def test_the_list_shows_every_entry_and_says_that_times_are_estimates(fova_command, tmp_path, monkeypatch):
@@ -53,8 +54,7 @@ def test_the_table_shows_runs_and_time(monkeypatch, fova_command):
     monkeypatch.setenv("NPROC", "4")
     cost = {entry.name: entry for entry in catalogue.listing()}["lambda"].costs["small"]
     assert cost.runs == 18
-    minutes = cost.core_seconds / 4 / 60
-    assert f"18, {minutes:.0f} min" in row(fova_command("paper")[1], "lambda")
+    assert f"18, {spoken_seconds(cost.core_seconds / 4)}" in row(fova_command("paper")[1], "lambda")
 
 
 def test_the_committed_list_is_that_of_the_entries():

@@ -263,6 +263,33 @@ def test_many_actions_of_a_state_are_scored_as_each_is():
     assert same_values_and_gradients(plain, shared, critic) == [ROW_MEANS + 3, ROW_MEANS + 4]
 
 
+def test_the_first_critic_alone_multiplies_half_as_much():
+    critic = TwinCritic(jax.random.key(0), SPACE, (8, 8), layer_norm=False)
+    states, actions = jnp.ones((5, 3)), jax.random.normal(jax.random.key(1), (5, 2))
+
+    def both(critic, action):
+        return jnp.sum(jnp.sin(critic(states, action)[0]))
+
+    def alone(critic, action):
+        return jnp.sum(jnp.sin(critic.first(states, action)))
+
+    def rows(function):
+        equations = jax.make_jaxpr(function)(critic, actions).eqns
+        return [eqn.outvars[0].aval.size // 8 for eqn in equations if eqn.primitive.name == "dot_general"][:2]
+
+    assert same_values_and_gradients(both, alone, critic, actions) == [3, 3]
+    assert (rows(both), rows(alone)) == ([10, 10], [5, 5])
+
+
+def test_the_first_critic_of_discrete_actions_alone():
+    critic = DiscreteTwinCritic(jax.random.key(0), Space(3, Discrete(("a", "b", "c", "d"))), (8, 8))
+    states = jax.random.normal(jax.random.key(1), (5, 3))
+    np.testing.assert_allclose(critic.first_of_every(states), critic.every(states)[0], rtol=1e-5)
+    products = [line for line in str(jax.make_jaxpr(critic.first_of_every)(states)).splitlines() if "dot" in line]
+    assert products
+    assert not any("2,5" in line for line in products)
+
+
 def test_a_scored_candidate_gives_the_actions_gradient_without_a_product():
     critic = TwinCritic(jax.random.key(0), SPACE, (8, 8))
     states, actions = jnp.ones((5, 3)), jax.random.normal(jax.random.key(1), (4, 5, 2))

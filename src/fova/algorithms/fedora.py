@@ -88,4 +88,4 @@ class Fedora(FedTd3Bc):
 
     def pair_value(self, actor: Any, critic: Any, data: Data) -> Float[Array, ""]:
         """J: the mean of Q_1(s, pi(s)) over all of a client's states."""
-        return data.mean(lambda batch: critic(batch.observations, actor(batch.observations).mode())[0])
+        return data.mean(lambda batch: critic.first(batch.observations, actor(batch.observations).mode()))

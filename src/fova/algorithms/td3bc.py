@@ -136,7 +136,7 @@ class FedTd3Bc(ActorCritic):
 
         def loss(actor: DeterministicActor) -> Float[Array, ""]:
             action = actor(s).mode()
-            return self.actor_loss(learner, broadcast, batch, action, learner.critic(s, action)[0])
+            return self.actor_loss(learner, broadcast, batch, action, learner.critic.network.first(s, action))
 
         actor, objective, _ = learner.actor.descend(loss)
         return actor, {"actor_loss": objective}

@@ -33,7 +33,7 @@ def describe(config: "Config", directory: Path) -> list[str]:
     megabytes = BYTES_OF_A_NUMBER * (len(rows.clients) * kept + COPIES_OF_DATA * total * _width(rows.space)) / 1e6
     seconds = cost.seconds(config)
     time = (
-        f"about {duration(seconds)} on {cost.MACHINE}, from measured speeds; making data is not counted"
+        f"about {duration(seconds)} on {cost.speeds().machine}, from measured speeds; making data is not counted"
         if seconds is not None
         else f"not known: no speed of {Path(config.algorithm_name).stem} was measured"
     )

@@ -102,8 +102,8 @@ def list_table(workers: int) -> Group:
         lines.append(_line(entry.name, costs, "yes" if entry.name in (finished or ()) else ""))
         lines.append(Padding(Text(entry.title, style="dim"), (0, 0, 0, 2)))
     caption = (
-        f"Times are estimates for {workers} runs at a time, from speeds that were measured on {cost.MACHINE}; "
-        "making new data comes on top. fova paper NAME --scale SCALE runs one."
+        f"Times are estimates for {workers} runs at a time, from speeds that were measured on "
+        f"{cost.speeds().machine}; making new data comes on top. fova paper NAME --scale SCALE runs one."
         + ("" if finished is None else " Results: the file results/NAME.json is in this repository.")
     )
     return Group(*lines, Rule(), Text(caption))

@@ -38,6 +38,13 @@ class TwinCritic(eqx.Module):
         """Q1 and Q2 of each action at its observation. A stack of candidates per state is scored in one call."""
         return self.score(observation, action).q
 
+    def first(
+        self, observation: Float[Array, "batch observation"], action: Float[Array, "batch action"]
+    ) -> Float[Array, " batch"]:
+        """Q1 alone. The second critic costs nothing."""
+        net = jax.tree.map(lambda leaf: leaf[0], self.net)
+        return net(state_action_rows(observation, action))[:, 0]
+
     def score(
         self, observation: Float[Array, "batch observation"], action: Float[Array, "*stack batch action"]
     ) -> "Scored":
@@ -120,6 +127,10 @@ class DiscreteTwinCritic(eqx.Module):
     def every(self, observation: Float[Array, "batch observation"]) -> Float[Array, "2 batch count"]:
         """Q1 and Q2 of every action at each observation."""
         return jax.vmap(lambda net: net(observation))(self.net)
+
+    def first_of_every(self, observation: Float[Array, "batch observation"]) -> Float[Array, "batch count"]:
+        """Q1 alone of every action at each observation. The second critic costs nothing."""
+        return jax.tree.map(lambda leaf: leaf[0], self.net)(observation)
 
 
 class Scored(eqx.Module):

@@ -86,6 +86,11 @@ def committed_results() -> set[str] | None:
     return {path.stem for path in (root / "results").glob("*.json")}
 
 
-if __name__ == "__main__":
+def write_listing() -> None:
+    """Write the list again."""
     lines = ",\n".join(json.dumps(asdict(listed), ensure_ascii=False) for listed in made_listing())
     write_atomically(LISTING, f"[\n{lines}\n]\n".encode())
+
+
+if __name__ == "__main__":
+    write_listing()

@@ -59,7 +59,7 @@ class DiscreteFedora(Fedora):
     def update_actor(self, learner: Learner, broadcast: Broadcast, batch: Batch) -> tuple[Model, Metrics]:
         """One step of the actor on the decayed cross-entropy minus the normalised Q, plus the two pulls."""
         s = batch.observations
-        q = learner.critic.network.every(s)[0]
+        q = learner.critic.network.first_of_every(s)
         federated, previous = broadcast.actor(s), learner.extra.previous_actor(s)
 
         def loss(actor: CategoricalActor) -> Float[Array, ""]:
@@ -76,6 +76,6 @@ class DiscreteFedora(Fedora):
         """J: the mean of sum_a pi(a|s) Q_1(s, a) over all of a client's states."""
         return data.mean(
             lambda batch: jnp.sum(
-                actor(batch.observations).probabilities() * critic.every(batch.observations)[0], axis=-1
+                actor(batch.observations).probabilities() * critic.first_of_every(batch.observations), axis=-1
             )
         )
