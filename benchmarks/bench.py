@@ -29,7 +29,7 @@ import step_speed
 from turns import machine
 
 from fova.machine import runtime
-from fova.paper import catalogue, cost
+from fova.paper import cost
 
 RESULTS = Path(__file__).parent.parent / "results" / "bench.json"
 TASKS = ("halfcheetah", "maze2d-umaze")
@@ -44,17 +44,18 @@ def main() -> None:
     runtime.prepare()
     turns = options.turns
     paper, small = step_speed.PAPER, step_speed.SMALL
+    # The most important ones come first: a run that is stopped keeps what it has measured.
     sections: dict[str, Callable[[], Any]] = {
         "start_up": startup.start_up,
+        "network_rounds": network_rounds.network_rounds,
+        "shares": lambda: {s.name: step_speed.shares_of_rate(s, turns) for s in (small, paper)},
+        "algorithms": lambda: {s.name: step_speed.each_algorithm(s, turns) for s in (small, paper)},
         "step": lambda: {s.name: step_speed.fova_against_the_machine(s, turns) for s in (paper, small)},
         "rivals": lambda: {s.name: step_speed.against_pytorch(s, turns, options.torch) for s in (paper, small)},
-        "algorithms": lambda: {s.name: step_speed.each_algorithm(s, turns) for s in (small, paper)},
-        "shares": lambda: {s.name: step_speed.shares_of_rate(s, turns) for s in (small, paper)},
-        "growth": growth.growth,
         "processes": processes.in_processes,
-        "server_work": lambda: server_work.server_work(turns),
-        "network_rounds": network_rounds.network_rounds,
+        "growth": growth.growth,
         "large_rounds": large_rounds.large_rounds,
+        "server_work": lambda: server_work.server_work(turns),
         "playing": lambda: {task: playing_and_loading.playing(task, turns) for task in TASKS},
         "loading": lambda: playing_and_loading.loading(turns),
         "deployed": lambda: deployed.deployed(turns),
@@ -69,11 +70,9 @@ def main() -> None:
         figures = sections[name]()
         seconds = round(time.perf_counter() - began)
         results[name] = {"machine": measured_on, "seconds": seconds, "figures": figures}
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")  # at once: an interrupted run keeps what it has
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        performance_page.fill_all(results)  # at once: whoever stops here has pages that agree with the figures
         print(f"{name}: {seconds} s", flush=True)
-    performance_page.fill(results)
-    cost.write_speeds(results)
-    catalogue.write_listing()
     print(f"Figures: {RESULTS}\nPages: {', '.join(performance_page.PAGES)}\nEstimates: {cost.SPEEDS.parent}")
 
 

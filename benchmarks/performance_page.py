@@ -300,10 +300,15 @@ AIMED_AT = [
     *(_share(name) for name in ("fova", "cql-fl", "drpo", "fed-bc", "fed-iql", "fed-td3bc", "fedora")),
 ]
 
-if __name__ == "__main__":
+
+def fill_all(results: dict[str, Any]) -> None:
+    """Make everything anew that comes from results/bench.json: the pages, and the estimates of `fova.paper`."""
     from fova.paper import catalogue, cost
 
-    measured = json.loads((ROOT / "results" / "bench.json").read_text())
-    fill(measured)
-    cost.write_speeds(measured)
+    fill(results)
+    cost.write_speeds(results)
     catalogue.write_listing()
+
+
+if __name__ == "__main__":
+    fill_all(json.loads((ROOT / "results" / "bench.json").read_text()))

@@ -19,7 +19,7 @@ from typing import Any
 from turns import now, spread
 
 ROUNDS = 1  # timed, after one that compiles
-SIZES = {"clients": 10_000, "rows": 1000, "width": 128, "steps": 2, "cohort": 64}
+SIZES = {"clients": 10_000, "rows": 1000, "width": 128, "steps": 1, "cohort": 64}
 
 
 def measure(arguments: argparse.Namespace, index: int, count: int, port: int) -> dict[str, Any]:

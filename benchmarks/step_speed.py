@@ -26,9 +26,9 @@ from fova.spaces import Space
 
 SPACE = Space.unit(17, 6)  # HalfCheetah's
 CLIENTS, ROWS = 4, 5000
-RIVAL_CLIENTS = (1, 4, 64)  # in the comparison with PyTorch
+RIVAL_CLIENTS = {"3x256, batch 256": (1, 4, 64), "2x128, batch 128": (4,)}  # in the comparison with PyTorch
 RIVAL_STEPS = 80  # client-steps in a turn of that comparison
-SHORT = 10  # steps a round where a step takes long: CQL-FL and DRPO score thirty actions a row
+DEAR, SHORT = ("cql-fl", "drpo"), 10  # their rounds are short: they score thirty actions a row
 LIBRARIES = ("XLA", "NumPy")  # that take the products alone
 
 
@@ -108,7 +108,7 @@ def working_memory(setting: Setting, **settings: Any) -> float:
 def product_timers(products: list[Product], clients: int, repeats: int) -> dict[str, Timer]:
     """For each library, seconds per client-step that the products alone take, stacked as the step stacks them.
 
-    A turn takes them `repeats` times: as often as the steps that they are compared with.
+    A turn takes them `repeats` times.
     """
     merged: dict[tuple[int, int, int, int], int] = {}
     for count, rows, inner, columns in products:
@@ -232,7 +232,7 @@ def against_pytorch(setting: Setting, turns: int, interpreter: str) -> dict[str,
     steps, and the work of a round itself counts more.
     """
     report = {}
-    for clients in RIVAL_CLIENTS:
+    for clients in RIVAL_CLIENTS[setting.name]:
         some = replace(setting, steps=max(4, RIVAL_STEPS // clients))
         with torch_timers(interpreter, some, clients) as torch:
             seconds = take_turns({"FOVA": round_timer(some, clients=clients), **torch}, turns)
@@ -262,7 +262,8 @@ def shares_of_rate(setting: Setting, turns: int) -> dict[str, Any]:
         algorithm = algorithms.configure(name, preset, **setting.sizes)
         needed = of_algorithm(algorithm, SPACE)
         timers = {"step": algorithm_timer(setting, name, preset), "FOVA": fova}
-        seconds = take_turns(timers | product_timers(needed, CLIENTS, SHORT), turns)
+        repeats = (SHORT if name in DEAR else setting.steps) // 4
+        seconds = take_turns(timers | product_timers(needed, CLIENTS, repeats), turns)
         products = [s / algorithm.stride for s in seconds[quickest_products(seconds)]]
         label = name if preset is None else f"{name} ({preset})"
         report[label] = {
@@ -276,5 +277,5 @@ def shares_of_rate(setting: Setting, turns: int) -> dict[str, Any]:
 
 def algorithm_timer(setting: Setting, name: str, preset: str | None = None) -> Timer:
     """Seconds per client-step of an algorithm. CQL-FL and DRPO have short rounds."""
-    steps = SHORT if name in ("cql-fl", "drpo") else setting.steps
+    steps = SHORT if name in DEAR else setting.steps
     return round_timer(replace(setting, steps=steps), name, preset=preset)
