@@ -7,7 +7,9 @@ import pytest
 
 import fova
 import hospitals
+from fova.data.tables.columns import Columns
 from fova.evaluation.judging.judge import JudgeSettings
+from fova.experiments.comparison import comparison
 from fova.run.directory import RunDirectory
 from fova.run.judged import judge_run, own_policies
 from fova.run.records import read_verdict
@@ -236,6 +238,36 @@ def test_a_comparison_needs_no_task(fova_command, tmp_path, monkeypatch):
     code, _, errors = fova_command("compare", "--clients", "east.npz", "--hold-out", "0")
     assert code == 2
     assert "--hold-out" in errors
+
+
+@pytest.mark.slow
+def test_a_comparison_takes_tables(fova_command, tmp_path, monkeypatch):
+    from fova.evaluation.judging import judge as judging
+
+    monkeypatch.setattr(judging.JudgeSettings, "__init__", _tiny_settings)
+    hospitals.write(tmp_path, ("north", "south"))
+    code, out, errors = fova_command(
+        "compare", "--clients", "north.csv", "south.csv", "--columns", *hospitals.COLUMNS, *hospitals.BOUNDS,
+        "--algorithms", "fed-bc", "--modes", "federated", "local", "--seeds", "1", "--rounds", "1", "--local-steps",
+        "2", "--hidden", "8", "--batch-size", "8", "--jobs", "1", "--plain", "--name", "both",
+    )  # fmt: skip
+    assert code == 0, errors
+    assert "does taking part pay?" in out
+    own = fova.load_policy(tmp_path / "runs/both/fed-bc-local-seed-0/clients/north-1.safetensors")
+    (dose,) = own({"hr": 80.0, "map": 70.0, "lactate": 2.0, "age": 60})
+    assert 0.0 <= dose <= 2.0
+
+
+def test_a_comparison_plans_its_runs_with_the_columns(tmp_path):
+    columns = Columns.of(hospitals.COLUMNS)
+    entry, scale = comparison(
+        None, ["a.csv"], None, ["fed-bc"], ["federated", "local"], 1,
+        run={"rounds": 1, "local_steps": 1, "hold_out": 0.1, "action_low": (0.0,), "action_high": (2.0,)},
+        settings={}, columns=columns,
+    )  # fmt: skip
+    for planned in entry.runs(scale):
+        assert planned.config.columns == columns
+        assert planned.config.run.action_high == (2.0,)
 
 
 def _tiny_settings(self, **given):

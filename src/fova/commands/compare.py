@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from fova.commands.columns import columns_of
 from fova.commands.flags import parse
 from fova.commands.grid import GridOptions
 from fova.commands.terminal import Terminal
@@ -28,6 +29,17 @@ class CompareOptions:
     task: str | None = None
     """The task to learn; see `fova tasks`. Without a task the clients are data files, and the policies are judged
     on held-out episodes instead of played (see `fova judge`)."""
+    columns: tuple[str, ...] = ()
+    """What the columns of tables (CSV, TSV, Parquet) mean, as in `fova train`. `fova data inspect FILE` proposes
+    it."""
+    missing: tuple[str, ...] = ()
+    """What to do with missing values of a column, as in hr=carry lab_*=mean."""
+    action_low: tuple[float, ...] = ()
+    """Smallest value of every action, if the clients are data files."""
+    action_high: tuple[float, ...] = ()
+    """Largest value of every action."""
+    actions: Literal["auto", "discrete", "continuous"] = "auto"
+    """Kind of the actions in data files, as in `fova train`."""
     algorithms: tuple[str, ...] = ("fova", "fedora", "drpo", "cql-fl", "fed-td3bc")
     """The algorithms to compare. fed-iql, fed-bc and the path of a .py file are also possible."""
     modes: tuple[Literal["federated", "local", "centralised"], ...] = ("federated",)
@@ -82,8 +94,9 @@ def command(arguments: list[str]) -> None:
         options.algorithms,
         options.modes,
         options.seeds,
-        run={name: getattr(options, name) for name in RUN_FIELDS} | {"hold_out": hold_out},
+        run={name: getattr(options, name) for name in RUN_FIELDS} | {"hold_out": hold_out} | _actions(options),
         settings=_settings(options),
+        columns=columns_of(options.columns, options.missing, {}),
     )
     default = "-".join(("compare", options.task or "data", *(Path(data).stem for data in options.clients)))
     directory = named(default if options.name is None else options.name)
@@ -133,6 +146,13 @@ def _judge(runs: list[Path], plain: bool, terminal: Terminal) -> None:
     terminal.print(settings_table(groups))
     for algorithm, clients in participations(groups).items():
         terminal.print(participation_table(algorithm, clients))
+
+
+def _actions(options: CompareOptions) -> dict[str, Any]:
+    """What is said about the actions of data files. What is not said stays out of the runs' settings."""
+    given = {"action_low": options.action_low, "action_high": options.action_high}
+    kind = {} if options.actions == "auto" else {"actions": options.actions}
+    return {name: value for name, value in given.items() if value} | kind
 
 
 def _settings(options: CompareOptions) -> dict[str, Any]:

@@ -6,6 +6,7 @@ other.
 
 from collections.abc import Sequence
 
+from fova.data.tables.columns import Columns
 from fova.experiments.specifications import Case, Entry, Mode, Scale, Settings, line_of
 
 
@@ -18,17 +19,19 @@ def comparison(
     seeds: int,
     run: Settings,
     settings: Settings,
+    columns: Columns | None = None,
 ) -> tuple[Entry, Scale]:
     """`run` are fields of RunConfig, `settings` those of the algorithms that all share, where they have them.
 
-    Without a task the clients are data files, and policies are judged instead of played.
+    Without a task the clients are data files, and policies are judged instead of played. `columns` says what the
+    columns of tables mean.
     """
     label = task or "own data"
     scale = Scale("as given", seeds, run, settings)
     entry = Entry(
         name="comparison",
         title=f"{label}: {', '.join(clients)}",
-        cases=(Case(label, task, tuple(clients), size),),
+        cases=(Case(label, task, tuple(clients), size, columns=columns),),
         variants=tuple(line_of(algorithm, mode) for algorithm in algorithms for mode in modes),
         scales={scale.name: scale},
     )

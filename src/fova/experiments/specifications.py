@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from fova import algorithms
+from fova.data.tables.columns import Columns
 from fova.errors import FovaError, unknown
 from fova.experiments.parts import EVERYTHING, Part
 from fova.federation.clients import ClientSpec
@@ -56,6 +57,7 @@ class Case:
     variants: tuple[Variant, ...] = ()  # which run here; by default the entry's
     at: float | None = None  # where the case stands on the entry's axis
     paper: str | None = None  # its row there
+    columns: Columns | None = None  # what the columns of the clients' tables mean, if they are tables
 
     def specs(self, most_rows: int | None) -> tuple[ClientSpec, ...]:
         """The clients, each with its size, none larger than `most_rows`."""
@@ -153,6 +155,7 @@ class Entry:
             ),
             algorithm_name=variant.algorithm,
             run=fill(RunConfig, run, f"of the run of {self.name}"),
+            columns=case.columns,
         )
         words = ([case.label] if len(self.cases) > 1 else []) + [variant.label, "seed", str(seed)]
         paper = (case.paper or case.label, variant.paper) if variant.paper else None
