@@ -32,6 +32,7 @@ def test_the_measures_by_hand():
     assert found.regret == pytest.approx(0.4)  # (10 - 6) / 10
     assert found.error == pytest.approx((3 + 2 + 1) / 3 / 10)
     np.testing.assert_array_equal(found.covered, [True, False, True])
+    np.testing.assert_array_equal(found.holds_rollouts, [False, False, True])
 
 
 def test_tables_are_made_from_the_file(tmp_path):
@@ -42,6 +43,7 @@ def test_tables_are_made_from_the_file(tmp_path):
     text = renewed(marks.replace("NAME", "summary"), tmp_path, tmp_path)
     assert "| one | 3 | 0.50 | 0.40 | 2 of 3 (67 %) | 0.20 |" in text
     assert "| all | 6 | 0.50 | 0.40 | 4 of 6 (67 %) | 0.20 |" in text
+    assert "Without this allowance 2 of 6 intervals (33 %) hold them." in text
     text = renewed(marks.replace("NAME", "policies"), tmp_path, tmp_path)
     assert "| one: middle | 6 | 8 [7, 9] | no | 90 % |" in text
     with pytest.raises(FovaError, match="'mian'"):
