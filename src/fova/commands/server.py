@@ -122,10 +122,11 @@ def command(arguments: list[str]) -> None:
 
 def _show_verdict(path: Path, terminal: Terminal) -> None:
     from fova.evaluation.judging.verdict import Verdict
-    from fova.reports.verdicts import verdict_table
+    from fova.reports.verdicts import trust_table, verdict_table
 
     verdict = Verdict.from_json(json.loads(path.read_text()), str(path))
     terminal.print(verdict_table(verdict))
+    terminal.print(trust_table(verdict))
     terminal.write_line(f"{verdict.sentence()}\nverdict  {path}")
 
 
