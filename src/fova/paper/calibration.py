@@ -92,11 +92,12 @@ def summary(tasks: Mapping[str, Calibration]) -> Sheet:
 
     rows = [row(task, [found]) for task, found in tasks.items()]
     strict = np.concatenate([one.holds_rollouts for one in tasks.values()])
+    share = f"{strict.sum()} of {len(strict)} intervals ({100 * strict.mean():.0f} %)"
     return Sheet(
         "Verdicts beside true returns",
         "Regret and error are shares of the distance between the best and the worst policy of a task. The last row "
         "has the means over tasks. Coverage allows for the error of the rollouts that the true values come from. "
-        f"Without this allowance {strict.sum()} of {len(strict)} intervals ({100 * strict.mean():.0f} %) hold them.",
+        f"Without this allowance {share} hold them.",
         ("task", "policies", "rank correlation", "regret@1", "truth inside the 90 % interval", "error"),
         (*rows, row("all", list(tasks.values()))),
     )
