@@ -6,16 +6,21 @@ Every mutant is tried in a copy of the tree; the working tree is never written t
 and a run that was stopped goes on where it stopped: a mutant that was killed is tried again only when its file
 changes, a survivor when the file or its tests change. `equivalent_mutants.toml` lists the ones no test can kill.
 
-The libraries are imported once, and every mutant is tested in a fork of that process: JAX is not started anew each
-time. The tests that reach the changed line run first, the quickest of them before the others, and the first failure
-ends them. `--sample 25` tries 25 mutants of each file, always the same ones.
+The libraries, the package and the tests are imported once, and every mutant is tested in a fork of that process.
+There the changed function gets its new code. Where the change is in code that runs on import, the package and the
+tests are imported anew. Only tests that reach the changed function run: first those that reach the changed line,
+the quickest before the others, and the first failure ends them. A test that reaches the function in another process
+alone does not count. `--sample 25` tries 25 mutants of each file, always the same ones.
 """
 
 import argparse
 import ast
 import copy
+import functools
+import gc
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import random
@@ -27,13 +32,15 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORD = ROOT / ".mutants" / "record.jsonl"
+KEPT = ROOT / ".mutants"
+RECORD = KEPT / "record.jsonl"
 EQUIVALENT = ROOT / "benchmarks" / "equivalent_mutants.toml"
 NOT_COPIED = (".git", ".venv", ".mutants", "runs", "__pycache__", ".*_cache", ".hypothesis", ".jax-cache")
 # Imported once. Importing them computes nothing, so that JAX has no threads yet when the process forks.
@@ -174,28 +181,51 @@ def tests_of(file: str) -> list[str]:
 class Reach:
     """A pytest plugin that writes down which lines of a file every test reaches, and how long the test takes.
 
-    A function that JAX has compiled is not reached again, so a line that few tests reach may concern more of them.
+    A function that JAX has compiled or whose result is cached is not reached again, so tests start without them.
+    What a test's fixtures reach counts for all tests of the file, because fixtures may be shared.
     """
 
     def __init__(self, source: Path, record: Path) -> None:
         self.source, self.record = str(source), record
-        self.lines: dict[str, list[int]] = {}
+        self.reached: set[int] = set()
+        self.fixtures: set[int] = set()
+        self.lines: dict[str, set[int]] = {}
         self.seconds: dict[str, float] = {}
+        self._trace(self._entered)
+
+    def pytest_collection_finish(self) -> None:
+        self.imported, self.reached = self.reached, set()
 
     def pytest_runtest_protocol(self, item: Any) -> None:
-        self.reached: set[int] = set()
+        import jax
+
+        jax.clear_caches()
+        for name, module in list(sys.modules.items()):
+            if name.startswith("fova"):
+                for value in vars(module).values():
+                    if isinstance(value, functools._lru_cache_wrapper):
+                        value.cache_clear()
+        self.reached = set()
         self.started = time.process_time()
-        sys.settrace(self._entered)
-        threading.settrace(self._entered)
+        self._trace(self._entered)  # a test may have ended the tracing
+
+    def pytest_runtest_call(self, item: Any) -> None:
+        self.fixtures |= self.reached
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        sys.settrace(None)
-        threading.settrace(None)
-        self.lines[nodeid] = sorted(self.reached)
+        self.lines[nodeid] = self.reached
         self.seconds[nodeid] = time.process_time() - self.started
 
     def pytest_sessionfinish(self) -> None:
-        self.record.write_text(json.dumps({"lines": self.lines, "seconds": self.seconds}))
+        self._trace(None)
+        lines = {test: sorted(reached | self.fixtures) for test, reached in self.lines.items()}
+        found = {"imported": sorted(self.imported), "lines": lines, "seconds": self.seconds}
+        self.record.parent.mkdir(parents=True, exist_ok=True)
+        self.record.write_text(json.dumps(found))
+
+    def _trace(self, function: Any) -> None:
+        sys.settrace(function)
+        threading.settrace(function)
 
     def _entered(self, frame: Any, event: str, argument: Any) -> Any:
         return self._step if frame.f_code.co_filename == self.source else None
@@ -206,14 +236,43 @@ class Reach:
 
 
 class InOrder:
-    """A pytest plugin that runs the tests that reach a line first, and the quickest of them before the others."""
+    """A pytest plugin that runs the given tests in the given order, and no others."""
 
-    def __init__(self, line: int, record: Path) -> None:
-        reached = json.loads(record.read_text())
-        self.line, self.lines, self.seconds = line, reached["lines"], reached["seconds"]
+    def __init__(self, tests: list[str]) -> None:
+        self.place = {test: place for place, test in enumerate(tests)}
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items.sort(key=lambda i: (self.line not in self.lines.get(i.nodeid, ()), self.seconds.get(i.nodeid, 0.0)))
+        items[:] = sorted((i for i in items if i.nodeid in self.place), key=lambda i: self.place[i.nodeid])
+
+
+class Reached(NamedTuple):
+    """What the tests of a file reach in it."""
+
+    imported: set[int]  # lines that run when the package and the tests are imported
+    lines: dict[str, set[int]]
+    seconds: dict[str, float]
+
+    def tests(self, line: int, body: range) -> list[str]:
+        """The tests that reach a function, in the order in which they run for a change of the line."""
+        tests = [test for test, lines in self.lines.items() if not lines.isdisjoint(body)]
+        return sorted(tests, key=lambda test: (line not in self.lines[test], self.seconds[test]))
+
+
+def reached(file: str, tests: list[str], tree: Path) -> Reached:
+    """Run the tests once and see what they reach; what is known already is not run again."""
+    found = Reached(set(), {}, {})
+    for test in tests:
+        contents = file.encode(), (tree / file).read_bytes(), (tree / test).read_bytes()
+        record = KEPT / "reach" / f"{digest(*contents)}.json"
+        plugin = functools.partial(Reach, tree / file, record)
+        if not record.exists() and run_tests(tree, [test], Limits(), plugin).code != 0:
+            run_tests(tree, [test], Limits(), show=True)
+            sys.exit(f"{file}: {test} must pass before mutants can be tried.")
+        entry = json.loads(record.read_text())
+        found.imported.update(entry["imported"])
+        found.lines.update({test: set(lines) for test, lines in entry["lines"].items()})
+        found.seconds.update(entry["seconds"])
+    return found
 
 
 class Limits(NamedTuple):
@@ -229,16 +288,28 @@ class Outcome(NamedTuple):
     clock: float
 
 
-def run_tests(tree: Path, tests: list[str], limits: Limits, plugin: Any = None, show: bool = False) -> Outcome:
-    """Run tests of the tree in a fork of this process, with a plugin of pytest."""
+def run_tests(
+    tree: Path,
+    tests: list[str],
+    limits: Limits,
+    plugin: Callable[[], Any] | None = None,
+    code: dict[tuple[str, int], CodeType] | None = None,
+    show: bool = False,
+) -> Outcome:
+    """Run tests of the tree in a fork of this process, with a plugin of pytest.
+
+    `code` is the new code of functions that are imported already; without it everything is imported anew.
+    """
     started = time.monotonic()
     child = os.fork()
     if child == 0:
-        code = 3
+        status = 3
         try:
-            code = _in_child(tree, tests, limits, plugin, show)
+            if code is None or not _replaced(code):
+                _forget(tree)
+            status = _in_child(tests, limits, plugin, show)
         finally:
-            os._exit(code)
+            os._exit(status)
     status, usage = 0, None
     try:
         while usage is None:
@@ -256,23 +327,99 @@ def run_tests(tree: Path, tests: list[str], limits: Limits, plugin: Any = None, 
     return Outcome(status, usage.ru_utime + usage.ru_stime, time.monotonic() - started)
 
 
-def _in_child(tree: Path, tests: list[str], limits: Limits, plugin: Any, show: bool) -> int:
+def _in_child(tests: list[str], limits: Limits, plugin: Callable[[], Any] | None, show: bool) -> int:
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.chdir(tree)
-    # Mutated programs stay out of the user's cache.
-    os.environ |= {"FOVA_CACHE": str(tree / ".cache"), "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree / 'tests'}"}
-    sys.path[:0] = [str(tree / "src"), str(tree / "tests")]
     if not show:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
     seconds = int(limits.processor)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    return _pytest("-x", *tests, plugins=[plugin()] if plugin else [])
+
+
+def _pytest(*arguments: str, plugins: Sequence[Any] = ()) -> int:
     import pytest
 
-    quietly = ["-x", "-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not slow"]
-    return int(pytest.main([*quietly, *tests], plugins=[plugin] if plugin else []))
+    quietly = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:unraisableexception", "-m", "not slow"]
+    quietly.append(
+        f"--basetemp={Path.cwd().parent / 'files' / str(os.getpid())}"
+    )  # nothing is looked for or removed
+    return int(pytest.main([*quietly, *arguments], plugins=list(plugins)))
+
+
+def enter(tree: Path) -> None:
+    """Make the copy the tree that is imported. Mutated programs stay out of the user's cache."""
+    os.chdir(tree)
+    os.environ |= {"FOVA_CACHE": str(KEPT / "cache"), "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree / 'tests'}"}
+    sys.path[:0] = [str(tree / "src"), str(tree / "tests")]
+
+
+def import_tests(tests: list[str]) -> None:
+    """Import tests, and the package with them, so that forks of this process need not."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        code = _pytest("--collect-only", *tests)
+    if code != 0:
+        sys.exit(f"{' '.join(tests)}: no tests, or they cannot be imported.")
+    from jax._src import xla_bridge
+
+    if xla_bridge.backends_are_initialized():  # its threads would not be in the forks
+        sys.exit(f"One of {' '.join(tests)} computes with JAX when it is imported.")
+    gc.freeze()  # forks need not look through all of this for garbage
+
+
+def _forget(tree: Path) -> None:
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(f"{tree}/"):
+            del sys.modules[name]
+
+
+# --- New code in functions that are imported already ------------------------------------------------------
+
+
+def function_bodies(source: bytes) -> list[range]:
+    """The lines of the bodies of functions and methods, without those that are inside of others."""
+
+    def below(node: ast.AST) -> Iterator[range]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield range(child.body[0].lineno, child.end_lineno + 1)
+            elif isinstance(child, ast.stmt):
+                yield from below(child)
+
+    return list(below(ast.parse(source)))
+
+
+def changed_code(before: bytes, after: bytes, path: Path) -> dict[tuple[str, int], CodeType]:
+    """The new code of the changed functions, by the name and first line of the old."""
+
+    def functions(code: CodeType) -> Iterator[CodeType]:
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                is_function = constant.co_flags & inspect.CO_NEWLOCALS
+                yield from [constant] if is_function else functions(constant)
+
+    old, new = (list(functions(compile(source, str(path), "exec"))) for source in (before, after))
+    return {(a.co_qualname, a.co_firstlineno): b for a, b in zip(old, new, strict=True) if a != b}
+
+
+def _replaced(code: dict[tuple[str, int], CodeType]) -> bool:
+    """Give the functions their new code; whether all of them were found and took it."""
+    found = set()
+    gc.unfreeze()  # lists the frozen objects, too
+    objects = gc.get_objects()
+    gc.freeze()
+    for thing in objects:
+        if isinstance(thing, FunctionType):
+            old = thing.__code__
+            key = (old.co_qualname, old.co_firstlineno)
+            if key in code and old.co_filename == code[key].co_filename:
+                if old.co_freevars != code[key].co_freevars:
+                    return False
+                thing.__code__ = code[key]
+                found.add(key)
+    return found == set(code)
 
 
 # --- What is known already --------------------------------------------------------------------------------
@@ -326,10 +473,9 @@ def try_file(file: str, tests: list[str], tree: Path, judged: list[dict[str, str
     if sample is not None:
         random.Random(file).shuffle(mutants)  # a larger sample has the mutants of a smaller one
         mutants = sorted(mutants[:sample])
-    reach = tree / "reach.json"
     digests = digest(source), digest(*((tree / test).read_bytes() for test in tests))
     results = known(*digests)
-    limits: Limits | None = None
+    reach: Reached | None = None
     killed = equivalent = 0
     for number, mutant in enumerate(mutants):
         if judged_equivalent(mutant, lines[mutant.line - 1], judged):
@@ -337,10 +483,10 @@ def try_file(file: str, tests: list[str], tree: Path, judged: list[dict[str, str
             continue
         name = f"{mutant.line}:{mutant.column} {mutant.change}"
         if name not in results:
-            limits = limits or _measured(file, tests, tree, reach)
+            reach = reach or reached(file, tests, tree)
             target.write_bytes(mutant.applied(source))
             os.utime(target, (number, number))  # or Python might take the bytecode of another mutant
-            results[name] = run_tests(tree, tests, limits, InOrder(mutant.line, reach)).code != 0
+            results[name] = _is_killed(mutant, source, reach, tree)
             remember(source=digests[0], tests=digests[1], mutant=name, killed=results[name])
             target.write_bytes(source)
         if results[name]:
@@ -350,14 +496,20 @@ def try_file(file: str, tests: list[str], tree: Path, judged: list[dict[str, str
     return Count(len(mutants), killed, equivalent, len(mutants) - killed - equivalent)
 
 
-def _measured(file: str, tests: list[str], tree: Path, reach: Path) -> Limits:
-    """What the tests may take. They run twice: the first run compiles, the second sees which lines they reach."""
-    for plugin in (None, Reach(tree / file, reach)):
-        plain = run_tests(tree, tests, Limits(), plugin)
-        if plain.code != 0:
-            run_tests(tree, tests, Limits(), plugin, show=True)
-            sys.exit(f"{file}: {' '.join(tests)} must pass before mutants can be tried.")
-    return Limits(10 + 5 * plain.processor, 60 + 20 * plain.clock)
+def _is_killed(mutant: Mutant, source: bytes, reach: Reached, tree: Path) -> bool:
+    everything = range(len(source))
+    body = next((body for body in function_bodies(source) if mutant.line in body), everything)
+    code = None
+    if body is everything or not reach.imported.isdisjoint(body):
+        body = everything
+    else:
+        code = changed_code(source, mutant.applied(source), tree / mutant.file)
+    tests = reach.tests(mutant.line, body)
+    if not tests:
+        return False
+    seconds = 10 + 5 * sum(reach.seconds[test] for test in tests)
+    files = sorted({test.split("::")[0] for test in tests})
+    return run_tests(tree, files, Limits(seconds, 60 + 10 * seconds), lambda: InOrder(tests), code).code != 0
 
 
 def main() -> None:
@@ -380,12 +532,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Path(folder) / "fova"
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        enter(tree)
         total = Count()
         for file in files:
             tests = options.tests or tests_of(file)
             if not tests:
                 print(f"{file}: no test file mirrors or imports it", flush=True)
                 continue
+            import_tests(tests)
             count = try_file(file, tests, tree, judged, options.sample)
             print(f"{file}: {count}", flush=True)
             total = Count(*(a + b for a, b in zip(total, count)))

@@ -245,7 +245,12 @@ def _add_options(proposal: Proposal, looks: dict[str, _Look], tables: Sequence[C
             f"actions. If it is a quantity, add numbers={choices[0].name} and --action-low, --action-high."
         )
     elif actions and all(look.numbers is not None for look in actions):
-        low, high = zip(*(_range(tables, look.name) for look in actions))
+        ranges = {look.name: _range(tables, look.name) for look in actions}
+        empty = [name for name, known in ranges.items() if not known]
+        if empty:
+            proposal.open.append(f"action: {empty[0]} holds no values. Name the column of what was done.")
+            return
+        low, high = zip(*((min(known), max(known)) for known in ranges.values()))
         lowest, highest = bounds_in_words(low, high)
         proposal.options += ["--action-low", lowest, "--action-high", highest]
         proposal.open.append(
@@ -276,13 +281,13 @@ def _different(tables: Sequence[Columnar], name: str) -> int:
     return len({label(value) for table in tables for value in _Look(table, name).values.to_pylist()})
 
 
-def _range(tables: Sequence[Columnar], name: str) -> tuple[float, float]:
+def _range(tables: Sequence[Columnar], name: str) -> list[float]:
+    """The lowest and the highest value of a column in each table that has some."""
     import pyarrow.compute
 
     numeric = [each for each in tables if not is_text(each.kinds[name])]
     ranges = [pyarrow.compute.min_max(each.column(name)).as_py() for each in numeric]
-    known = [each for each in ranges if each["min"] is not None]
-    return min(each["min"] for each in known), max(each["max"] for each in known)
+    return [bound for each in ranges if each["min"] is not None for bound in each.values()]
 
 
 def columns_wanted(tables: Sequence[Columnar]) -> FovaError:

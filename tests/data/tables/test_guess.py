@@ -1,0 +1,204 @@
+"""The proposal for --columns: which role each column gets, and what a person is asked to check."""
+
+import datetime
+
+import pyarrow
+import pytest
+
+from fova.data.tables.arrow import open_table
+from fova.data.tables.columns import REQUIRED
+from fova.data.tables.guess import columns_wanted, propose
+
+WARD = {
+    "stay_id": [1, 1, 1, 2, 2, 2],
+    "charttime": [datetime.datetime(2026, 1, 13, hour) for hour in (8, 9, 10, 8, 9, 11)],
+    "hr": [80.0, None, 82.5, 90.0, 91.0, 92.0],
+    "ward": ["A", "B", None, "A", "B", "A"],
+    "dose": [0.5, 0.25, 0.75, 1.5, 0.1, 0.5],
+    "score": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+    "died": [0, 0, 1, 0, 0, 0],
+    "truncated": [False, False, False, False, False, True],
+}
+
+
+def proposal(columns, *others, name="ward.csv"):
+    tables = [open_table(each, f"{name} {i}" if i else name) for i, each in enumerate((columns, *others))]
+    return propose(tables)
+
+
+def roles(**columns):
+    """The guessed role of each column."""
+    return {about.name: about.role for about in proposal(columns).columns}
+
+
+# --- The whole proposal ---
+
+
+def test_every_column_of_a_ward_gets_its_role():
+    found = proposal(WARD)
+    assert found.roles == {
+        "episode": ["stay_id"],
+        "time": ["charttime"],
+        "observations": ["hr", "ward"],
+        "action": ["dose"],
+        "reward": ["score"],
+        "terminal": ["died"],
+        "timeout": ["truncated"],
+        "categories": [],
+        "na": [],
+    }
+    assert found.flags() == (
+        "--columns episode=stay_id time=charttime observations=hr,ward action=dose reward=score terminal=died "
+        "timeout=truncated --missing hr=carry-mean ward=unknown --action-low 0.1 --action-high 1.5"
+    )
+    assert found.open == [
+        "--action-low, --action-high: the range in the data. Give the true bounds if they are wider."
+    ]
+
+
+def test_the_columns_are_described():
+    found = {about.name: about for about in proposal(WARD | {"constant": [None] * 6}).columns}
+    shown = {name: (about.kind, about.missing, about.values, about.role) for name, about in found.items()}
+    assert shown["hr"] == ("double", 1, "80 to 92", "observations")
+    assert shown["charttime"][2:] == ("2026-01-13 08:00:00 to 2026-01-13 11:00:00", "time")
+    assert shown["ward"] == ("string", 1, "A, B", "observations")
+    assert shown["truncated"] == ("bool", 0, "0 to 1", "timeout")
+    assert shown["constant"] == ("null", 6, "", "not used")
+
+
+def test_five_values_of_a_text_are_shown_and_the_rest_counted():
+    def shown(names):
+        return proposal({"ward": names * 2}).columns[0].values
+
+    assert shown(list("ABCDE")) == "A, B, C, D, E"
+    assert shown(list("ABCDEF")) == "A, B, C, D, E, ... (6)"
+
+
+def test_the_first_200_000_rows_are_looked_at():
+    rows = 200_001
+    values = pyarrow.array([1.0, None] + [2.0] * (rows - 3) + [None])
+    about = proposal(pyarrow.table({"hr": values})).columns[0]
+    assert about.missing == 1  # the second is in the row that is not looked at
+    last = pyarrow.array([None] + [2.0] * (rows - 3) + [None, 3.0])
+    assert proposal(pyarrow.table({"hr": last})).columns[0].missing == 2
+
+
+# --- Roles ---
+
+
+def test_a_second_reward_becomes_an_observation_and_a_second_key_nothing():
+    found = proposal(
+        {"patient": ["a", "a", "b"], "visit": [1, 2, 3], "score": [0.5, 1.0, 1.5], "utility": [1.0] * 3}
+    )
+    assert found.roles["episode"] == ["patient"]
+    assert found.roles["reward"] == ["score"]
+    assert found.roles["observations"] == ["utility"]  # not visit, which is different in every row
+
+
+def test_words_count_only_where_the_values_fit():
+    assert roles(died=[0.0, 2.0, 0.0]) == {"died": "observations"}  # no flag
+    assert roles(died=[True, False, True]) == {"died": "terminal"}
+    assert roles(timeout=[0, 1, 1]) == {"timeout": "timeout"}
+    assert roles(reward=["good", "bad", "good"]) == {"reward": "observations"}  # no number
+    assert roles(patient=[1.5, 2.5, 1.5]) == {"patient": "observations"}  # a measured number names nobody
+    assert roles(patient=["x", "y", "x"]) == {"patient": "episode"}
+    assert roles(dose=["high", "low", "high"]) == {"dose": "action"}
+
+
+def test_a_name_that_ends_in_id_tells_episodes_apart_where_values_repeat():
+    assert roles(caseid=[1, 1, 2]) == {"caseid": "episode"}
+    assert roles(caseid=["x", "x", "y"]) == {"caseid": "episode"}
+    assert roles(caseid=[1, 2, 3]) == {"caseid": "not used"}  # another one in each row
+    assert roles(caseid=[1, 1, 1]) == {"caseid": "observations"}  # the same one in all
+    assert roles(caseid=[1.5, 1.5, 2.5]) == {"caseid": "observations"}
+
+
+def test_what_only_numbers_the_rows_is_not_used():
+    assert roles(index=[5.0, 5.0]) == {"index": "not used"}
+    assert roles(**{"Unnamed: 0": [0.5, 0.5]}) == {"Unnamed: 0": "not used"}
+    assert roles(note=["x", "y"]) == {"note": "not used"}
+    assert roles(count=[1, 2]) == {"count": "not used"}
+    assert roles(hr=[1.0, 2.0]) == {"hr": "observations"}  # measured numbers may all differ
+    assert roles(note=["x", "x"]) == {"note": "observations"}
+    assert roles(note=["x"]) == {"note": "observations"}  # a single row says nothing
+
+
+def test_a_list_in_a_cell_is_not_used():
+    found = proposal({"hr": [1.0, 2.0], "wave": [[1.0, 2.0], [3.0]]})
+    assert found.roles["observations"] == ["hr"]
+    assert found.columns[1].values == ""
+
+
+# --- Questions for a person ---
+
+
+def test_roles_that_were_not_found_are_asked_for():
+    found = proposal({"hr": [1.5, 2.5]})
+    open_roles = ["episode", "time", "action", "reward", "terminal"]
+    assert found.open == [f"{role}: {REQUIRED[role]}" for role in open_roles]
+    assert found.flags() == "--columns episode=? time=? observations=hr action=? reward=? terminal=?"
+
+
+def test_done_is_asked_about():
+    assert any("'done' often marks time limits" in question for question in proposal({"done": [0, 1]}).open)
+    assert not any("often marks" in question for question in proposal({"died": [0, 1]}).open)
+
+
+def test_actions_are_choices_codes_or_quantities():
+    choice = proposal({"drug": ["a", "b", "a"]})
+    assert "action: drug is read as a choice among 2 named actions." in choice.open[-1]
+    assert "--action-low" not in choice.flags()
+    whole = proposal({"dose": [1, 2, 3, 3]})
+    assert "a choice among 3 named actions" in whole.open[-1]
+    codes = proposal({"dose": [1.0, 2.0, 2.0]})
+    assert codes.roles["categories"] == ["dose"]
+    assert "categories=dose: the action holds whole numbers only." in codes.open[-1]
+    assert "categories=dose" in codes.flags()
+    two = proposal({"dose": [1.0, 2.0], "insulin": [-0.5, 4.0]})
+    assert two.roles["categories"] == []
+    assert two.options == ["--action-low", "1 -0.5", "--action-high", "2 4"]
+
+
+@pytest.mark.parametrize(("different", "codes"), [(50, True), (51, False)])
+def test_many_different_whole_numbers_are_quantities(different, codes):
+    found = proposal({"dose": [float(i) for i in range(different)]})
+    assert found.roles["categories"] == (["dose"] if codes else [])
+    assert ("--action-low" in found.options) is not codes
+
+
+def test_an_action_without_values_has_no_bounds():
+    empty = proposal({"dose": pyarrow.array([None, None], pyarrow.float64())})
+    assert empty.roles["categories"] == []
+    assert empty.options == []
+    assert empty.open[-1] == "action: dose holds no values. Name the column of what was done."
+
+
+def test_a_number_that_marks_missing_values_is_proposed_once():
+    found = proposal({"hr": [80.0, -999.0, 82.0], "map": [60.0, 61.0, -999.0], "age": [30.0, 31.0, 32.0]})
+    assert found.roles["na"] == ["-999"]
+    assert "na=-999" in found.flags()
+
+
+# --- Several files ---
+
+
+def test_the_range_of_actions_is_that_of_all_files():
+    north, south = {"dose": [0.5, 1.5]}, {"dose": [0.25, None, 1.0]}
+    assert proposal(north, south).options == ["--action-low", "0.25", "--action-high", "1.5"]
+    assert proposal(north, {"hr": [1.0]}).options == ["--action-low", "0.5", "--action-high", "1.5"]
+    unknown = {"dose": pyarrow.array([None], pyarrow.float64())}
+    assert proposal(north, unknown).options == ["--action-low", "0.5", "--action-high", "1.5"]
+
+
+def test_a_column_that_another_file_lacks_is_no_fault_here():
+    assert "--missing" not in proposal({"hr": [1.5, 2.5]}, {"map": [None, 2.5]}).options
+
+
+def test_the_error_names_the_file_and_asks_the_questions():
+    one = str(columns_wanted([open_table({"hr": [1.5, 2.5]}, "north.csv")]))
+    assert one.startswith("Say what the columns of north.csv mean. A proposal, guessed from their names")
+    assert "\n  --columns episode=? time=? observations=hr" in one
+    assert f"\n  - reward: {REQUIRED['reward']}" in one
+    assert one.endswith("See the columns with: fova data inspect north.csv")
+    two = str(columns_wanted([open_table({"hr": [1.5]}, name) for name in ("north.csv", "south.csv")]))
+    assert two.startswith("Say what the columns of north.csv and the others mean.")

@@ -1,0 +1,173 @@
+"""The order of a table's rows and the ends of its episodes, with tables of a few rows."""
+
+import datetime
+
+import numpy as np
+import pytest
+
+from fova.data.tables.arrow import open_table
+from fova.data.tables.columns import Columns
+from fova.data.tables.ordering import ordered
+from fova.errors import FovaError
+
+COLUMNS = {"episode": "who", "time": "hour", "observations": "hr", "action": "dose", "reward": "pay"}
+ROWS = {"hr": [1.0] * 5, "dose": [0.5] * 5, "pay": [1.0] * 5}
+
+
+def order_of(columns, **roles):
+    table = open_table(ROWS | columns, "north")
+    return ordered(table, Columns.of(COLUMNS | {"terminal": "none"} | roles).resolve(table.names, "north"))
+
+
+def refusal(columns, **roles):
+    with pytest.raises(FovaError) as refused:
+        order_of(columns, **roles)
+    return str(refused.value)
+
+
+WHO = {"who": ["ann", "ann", "ann", "bob", "bob"], "hour": [0, 1, 2, 5, 6]}
+
+
+# --- Order ---
+
+
+def test_rows_in_order_stay_as_they_are():
+    found = order_of(WHO)
+    assert found.order is None
+    assert found.notes == []
+    assert found.starts.tolist() == [0, 3]
+    assert found.ends.tolist() == [False, False, True, False, True]
+    assert found.terminals.tolist() == [False] * 5
+    assert found.sort(np.arange(5)).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("who", "hour", "order"),
+    [
+        (["ann", "bob", "ann", "bob", "ann"], [0, 5, 1, 6, 2], [0, 2, 4, 1, 3]),
+        (["ann", "ann", "ann", "bob", "bob"], [2, 0, 1, 5, 6], [1, 2, 0, 3, 4]),
+        (["ann", "ann", "ann", "bob", "bob"], [0, 1, 2, 6, 5], [0, 1, 2, 4, 3]),
+    ],
+)
+def test_rows_are_sorted_by_episode_and_time(who, hour, order):
+    found = order_of({"who": who, "hour": hour})
+    assert found.order.tolist() == order
+    assert found.sort(np.array(hour)).tolist() == [0, 1, 2, 5, 6]
+    assert found.starts.tolist() == [0, 3]
+    assert found.notes == ["The rows were not in order and were sorted by who and hour."]
+
+
+def test_without_a_time_the_rows_of_an_episode_keep_their_order():
+    found = order_of({"who": ["ann", "bob", "ann", "bob", "bob"]}, time="none")
+    assert found.order.tolist() == [0, 2, 1, 3, 4]
+    assert found.notes == ["The rows were not in order and were sorted by who."]
+    assert order_of({"who": WHO["who"]}, time="none").order is None
+
+
+def test_flags_are_sorted_with_the_rows():
+    columns = {"who": ["ann"] * 5, "hour": [4, 3, 2, 1, 0], "died": [1, 0, 0, 0, 0], "cut": [0, 0, 1, 0, 0]}
+    found = order_of(columns, terminal="died", timeout="cut")
+    assert found.terminals.tolist() == [False, False, False, False, True]
+    assert found.ends.tolist() == [False, False, True, False, True]
+    assert found.starts.tolist() == [0, 3]
+
+
+def test_the_same_time_twice_names_the_rows_as_given():
+    said = refusal({"who": ["bob", "bob", "ann", "ann", "ann"], "hour": [0, 1, 7, 9, 7]})
+    assert "north: hour: rows 2 and 4 of episode 'ann' have the same time (1 such pair)" in said
+    alone = refusal({"hour": [3, 1, 2, 3, 3], "cut": [0, 1, 0, 0, 1]}, episode="none", timeout="cut")
+    assert "rows 0 and 3 have the same time (2 such pairs)" in alone
+
+
+def test_the_same_time_in_two_episodes_is_fine():
+    assert order_of({"who": WHO["who"], "hour": [0, 1, 2, 2, 3]}).notes == []
+
+
+# --- Irregular times ---
+
+
+def note(hours, who=None):
+    notes = order_of({"who": who or ["ann"] * 5, "hour": hours}).notes
+    return notes[0] if notes else None
+
+
+def test_irregular_steps_are_counted_against_the_usual_one():
+    assert note([0, 1, 2, 3, 7]) == (
+        "hour: time steps are irregular. The usual one is 1, but 25.0% differ, from 1 to 4. "
+        "Training counts every row as one step."
+    )
+    assert note([0.0, 1.0, 2.0, 3.0, 4.02]) is not None
+    assert note([0.0, 1.0, 2.0, 3.0, 4.005]) is None  # within one percent
+    assert note([0, 100, 200, 300, 401]) is None  # exactly one percent
+    assert note([0, 1, 2, 90, 91], WHO["who"]) is None  # the gap is between two episodes
+    assert note([0, 1, 2, 3, 4], ["a", "b", "c", "d", "e"]) is None  # no steps at all
+
+
+@pytest.mark.parametrize(
+    ("usual", "last", "words"),
+    [
+        ({"seconds": 30}, {"seconds": 45}, "The usual one is 30 seconds, but 25.0% differ, from 30 seconds to 45 seconds"),
+        ({"minutes": 1}, {"minutes": 90}, "The usual one is 1 minutes, but 25.0% differ, from 1 minutes to 1.5 hours"),
+        ({"hours": 1}, {"hours": 36}, "The usual one is 1 hours, but 25.0% differ, from 1 hours to 1.5 days"),
+        ({"days": 1}, {"milliseconds": 500}, "The usual one is 1 days, but 25.0% differ, from 0.5 seconds to 1 days"),
+    ],
+)  # fmt: skip
+def test_steps_of_time_stamps_have_a_unit(usual, last, words):
+    start, step = datetime.datetime(2026, 1, 13), datetime.timedelta(**usual)
+    stamps = [start + i * step for i in range(4)]
+    assert words in note([*stamps, stamps[-1] + datetime.timedelta(**last)])
+
+
+# --- Ends ---
+
+
+def test_an_end_in_the_middle_of_an_episode_is_named_by_its_row():
+    sorted_first = {"who": ["ann"] * 5, "hour": [4, 3, 2, 1, 0], "died": [0, 0, 1, 1, 0]}
+    said = refusal(sorted_first, terminal="died")
+    assert "died: row 3 of episode 'ann' is marked as the end, but the episode continues (2 such rows)" in said
+    assert "Mark only the last row, or name the column that tells the parts of who apart." in said
+    unordered = refusal({"who": ["ann"] * 5, "died": [0, 0, 1, 0, 0]}, terminal="died", time="none")
+    assert "row 2 of episode 'ann'" in unordered
+    assert "Are the rows out of order? Name the column that orders them (time=...)." in unordered
+
+
+def test_an_outcome_in_every_row_is_recognised_even_beside_episodes_without():
+    said = refusal(WHO | {"died": [1, 1, 1, 0, 0]}, terminal="died")
+    assert "It is 1 in every row of those episodes" in said
+    assert "terminal=last:died" in said
+    partly = refusal(WHO | {"died": [0, 1, 1, 0, 0]}, terminal="died")
+    assert "Mark only the last row" in partly
+
+
+def test_last_marks_every_last_row_and_an_outcome_those_of_its_episodes():
+    assert order_of(WHO, terminal="last").terminals.tolist() == [False, False, True, False, True]
+    outcome = order_of(WHO | {"died": [1, 1, 1, 0, 0]}, terminal="last:died")
+    assert outcome.terminals.tolist() == [False, False, True, False, False]
+
+
+def test_timeouts_inside_of_episodes_are_noted():
+    found = order_of(WHO | {"cut": [0, 1, 1, 0, 1]}, timeout="cut")
+    assert found.ends.tolist() == [False, True, True, False, True]
+    assert found.starts.tolist() == [0, 2, 3]
+    assert found.notes == ["cut cuts episodes in 1 row after which who continues."]
+    assert order_of(WHO | {"cut": [0, 0, 1, 0, 1]}, timeout="cut").notes == []
+
+
+def test_one_long_record_is_cut_where_it_says():
+    alone = {"hour": [0, 1, 2, 3, 4], "cut": [0, 1, 0, 0, 0]}
+    found = order_of(alone, episode="none", timeout="cut")
+    assert found.starts.tolist() == [0, 2]
+    assert found.notes == []
+    terminals = order_of({"hour": [0, 1, 2, 3, 4], "died": [0, 0, 1, 0, 0]}, episode="none", terminal="died")
+    assert terminals.terminals.tolist() == [False, False, True, False, False]
+    assert terminals.starts.tolist() == [0, 3]
+
+
+def test_one_long_record_without_ends_is_refused():
+    said = refusal({"hour": [0, 1, 2, 3, 4], "cut": [0, 0, 0, 0, 1]}, episode="none", timeout="cut")
+    assert "no ending is marked in 5 rows, so all of them would be one episode" in said
+
+
+def test_a_table_without_rows_is_refused():
+    empty = {name: [] for name in (*ROWS, *WHO)}
+    assert "north: holds no rows. Leave it out." in refusal(empty)
