@@ -216,8 +216,10 @@ class Reach:
         self.lines[nodeid] = self.reached
         self.seconds[nodeid] = time.process_time() - self.started
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
         self._trace(None)
+        if exitstatus != 0:
+            return
         lines = {test: sorted(reached | self.fixtures) for test, reached in self.lines.items()}
         found = {"imported": sorted(self.imported), "lines": lines, "seconds": self.seconds}
         self.record.parent.mkdir(parents=True, exist_ok=True)
@@ -533,6 +535,7 @@ def main() -> None:
         tree = Path(folder) / "fova"
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED))
         enter(tree)
+        (Path(folder) / "files").mkdir()
         total = Count()
         for file in files:
             tests = options.tests or tests_of(file)

@@ -40,6 +40,23 @@ def test_the_loss_by_hand():
     errors = jnp.array([0.5, -2.0])
     np.testing.assert_allclose(loss_of(errors, 0.0), [0.125, 2.0])
     np.testing.assert_allclose(loss_of(errors, 1.0), [0.125, 1.5])  # 1 * (2 - 0.5)
+    np.testing.assert_allclose(loss_of(jnp.array([1.5, 2.0, -3.0]), 2.0), [1.125, 2.0, 4.0])  # 2 * (3 - 1)
+
+
+def test_metrics_are_means_over_the_critics():
+    """Critics that say 1 and 3 everywhere; rewards of 2 and 6 end the episodes, so the targets are 0.2 and 0.6."""
+    algorithm = configure("fqe", critics=2, hidden=(4,), batch_size=1, discount=0.9, huber=0.0)
+    learner = algorithm.init(jax.random.key(0), SPACE)
+    net = learner.critic.network.net
+    last = replace(net.last, weight=jnp.zeros_like(net.last.weight), bias=jnp.array([[1.0], [3.0]]))
+    critics = replace(learner.critic.network, net=replace(net, last=last))
+    learner = replace(learner, critic=replace(learner.critic, network=critics), target_critic=critics)
+    states, actions, ones = np.zeros((2, 3)), np.zeros((2, 2)), np.ones(2)
+    batch = Batch(states, actions, np.array([2.0, 6.0]), states, actions, ones, ones, ones)
+    _, metrics = algorithm.step(learner, None, batch, jax.random.key(0))
+    assert float(metrics["q_data"]) == pytest.approx(2.0)
+    assert float(metrics["td_error"]) == pytest.approx((0.8 + 2.4) / 2)
+    assert float(metrics["critic_loss"]) == pytest.approx((0.5 * 0.8**2 + 0.5 * 2.4**2) / 2)
 
 
 @pytest.mark.parametrize(("kind", "squares"), [("continuous", True), ("discrete", False)])

@@ -95,6 +95,12 @@ def test_the_interval_of_a_mean_is_students(values):
     assert interval.value == pytest.approx(sum(values) / len(values), abs=1e-9)
 
 
+def test_the_confidence_of_a_mean_can_be_chosen():
+    # Student's 0.75 quantile for 4 degrees of freedom is 0.7407; the standard error is sqrt(2.5 / 5).
+    interval = mean_over_runs([1.0, 2.0, 3.0, 4.0, 5.0], confidence=0.5)
+    assert interval.ends == pytest.approx((3 - 0.7407 * math.sqrt(0.5), 3 + 0.7407 * math.sqrt(0.5)), abs=1e-4)
+
+
 def test_the_interval_of_five_runs_covers_the_truth_as_often_as_it_says():
     """A percentile bootstrap of five runs covers it in 83 of 100 experiments only."""
     experiments = np.random.default_rng(0).normal(7.0, 3.0, (2000, 5))
@@ -122,6 +128,7 @@ def test_few_runs_are_shown_one_by_one():
     assert mean_over_runs([1.0, 2.0, 6.0]).text() == "3.0 (1.0, 2.0, 6.0)"
     assert mean_over_runs([1.0, 2.0, 6.0]).ends == (1.0, 6.0)
     assert statistics.Interval(3.0, 2.5, 3.75).text() == "3.0 [2.5, 3.8]"
+    assert all(map(math.isnan, statistics.Interval(3.0, math.nan, math.nan).ends))
     assert not mean_over_runs([1.0, 2.0, 3.0, 4.0]).known
     assert mean_over_runs([1.0, 2.0, 3.0, 4.0, 5.0]).known
 
@@ -133,7 +140,8 @@ def test_tables_and_charts_say_what_their_brackets_and_bands_are():
     assert statistics.how_sure([5, 2]) == "in brackets 95 % intervals over seeds; in parentheses the single seeds"
     assert statistics.bands([1]) == "One seed, no band"
     assert statistics.bands([4, 5]) == "Bands: 95 % intervals over seeds, or lowest to highest seed"
-    assert statistics.bands([2]) == "Bands: lowest to highest seed"
+    assert statistics.bands([2, 1]) == "Bands: lowest to highest seed"
+    assert statistics.bands([5]) == "Bands: 95 % intervals over seeds"
 
 
 def test_one_run_has_its_value_and_two_have_an_interval():

@@ -112,6 +112,15 @@ def test_a_policy_that_the_log_never_follows_rests_on_no_episode(episodes):
     assert effective_sample_size(never, episodes.lengths) == 0.0
 
 
+def test_only_the_proportions_of_the_ratios_count(episodes):
+    small = RATIOS * [[0.01, 1.0]]  # of whole episodes; all sums of ratios are far below 1
+    for tail in (0.0, 6.0):
+        expected = weighted_importance_sampling(episodes, RATIOS, GAMMA, tail)
+        assert weighted_importance_sampling(episodes, small, GAMMA, tail) == pytest.approx(expected)
+    expected = weighted_doubly_robust(episodes, RATIOS, Q, V, GAMMA, 6.0)
+    assert weighted_doubly_robust(episodes, small, Q, V, GAMMA, 6.0) == pytest.approx(expected)
+
+
 def test_effective_sample_size():
     lengths = np.array([1, 1, 1])
     assert effective_sample_size(np.array([[1.0], [1.0], [1.0]]), lengths) == pytest.approx(3.0)
