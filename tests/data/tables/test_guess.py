@@ -185,13 +185,48 @@ def test_a_number_that_marks_missing_values_is_proposed_once():
 def test_the_range_of_actions_is_that_of_all_files():
     north, south = {"dose": [0.5, 1.5]}, {"dose": [0.25, None, 1.0]}
     assert proposal(north, south).options == ["--action-low", "0.25", "--action-high", "1.5"]
-    assert proposal(north, {"hr": [1.0]}).options == ["--action-low", "0.5", "--action-high", "1.5"]
     unknown = {"dose": pyarrow.array([None], pyarrow.float64())}
     assert proposal(north, unknown).options == ["--action-low", "0.5", "--action-high", "1.5"]
 
 
-def test_a_column_that_another_file_lacks_is_no_fault_here():
-    assert "--missing" not in proposal({"hr": [1.5, 2.5]}, {"map": [None, 2.5]}).options
+def test_a_column_that_a_file_lacks_is_left_out_and_named():
+    with_map, without = {"hr": [1.5, 2.5], "map": [None, 2.5]}, {"hr": [1.5, 2.5]}
+    found = proposal(with_map, without)
+    assert found.roles["observations"] == ["hr"]
+    assert found.options == []
+    left_out = "All clients need the same columns, so it is left out."
+    assert f"map: only in ward.csv. {left_out}" in found.open
+    most = proposal(with_map, with_map, without).open
+    assert f"map: not in ward.csv 2. {left_out}" in most
+    names = ", ".join(f"ward.csv {i}" for i in range(8, 13))
+    assert f"map: not in {names}. {left_out}" in proposal(*[with_map] * 8, *[without] * 5).open
+    names = ", ".join(f"ward.csv {i}" for i in range(8, 13))
+    assert f"map: not in {names} and 2 more. {left_out}" in proposal(*[with_map] * 8, *[without] * 7).open
+
+
+def test_text_at_one_client_and_numbers_at_another_is_asked_about():
+    numbers, words = {"hr": [1.5, 2.5]}, {"hr": ["low", "high"]}
+    asked = "hr: numbers in ward.csv, but text in ward.csv 1. Store it in the same way at all clients, "
+    assert any(question.startswith(asked) for question in proposal(numbers, words).open)
+    assert not any("but text in" in question for question in proposal(words, words).open)
+    assert not any("but text in" in question for question in proposal(numbers, numbers).open)
+
+
+def test_numbers_stored_as_text_are_no_names():
+    text = proposal({"hr": ["1.5", "2.5", "3.5"], "dose": ["0.5", "0.7", "0.9"]})
+    assert text.roles["observations"] == ["hr"]  # although no value occurs twice
+    assert not any("named actions" in question for question in text.open)
+    mistaken = proposal({"hr": ["1.5", "2.5", "err"]})
+    assert any("hr: row 2 holds 'err', not a number" in question for question in mistaken.open)
+
+
+def test_choices_are_counted_over_all_files():
+    found = proposal({"drug": ["a", "b"]}, {"drug": ["b", "c"]})
+    assert "action: drug is read as a choice among 3 named actions." in found.open[-1]
+
+
+def test_a_mark_of_missing_values_in_any_file_is_proposed():
+    assert proposal({"hr": [80.0, 81.0]}, {"hr": [80.0, -999.0]}).roles["na"] == ["-999"]
 
 
 def test_the_error_names_the_file_and_asks_the_questions():

@@ -41,6 +41,12 @@ def test_rows_in_order_stay_as_they_are():
     assert found.sort(np.arange(5)).tolist() == [0, 1, 2, 3, 4]
 
 
+def test_a_last_episode_of_one_row_starts_there():
+    found = order_of({"who": ["ann", "ann", "ann", "ann", "bob"], "hour": [0, 1, 2, 3, 0]})
+    assert found.starts.tolist() == [0, 4]
+    assert found.ends.tolist() == [False, False, False, True, True]
+
+
 @pytest.mark.parametrize(
     ("who", "hour", "order"),
     [
@@ -159,6 +165,8 @@ def test_one_long_record_is_cut_where_it_says():
     found = order_of(alone, episode="none", timeout="cut")
     assert found.starts.tolist() == [0, 2]
     assert found.notes == []
+    late = order_of(alone | {"cut": [0, 0, 0, 1, 0]}, episode="none", timeout="cut")
+    assert late.starts.tolist() == [0, 4]
     terminals = order_of({"hour": [0, 1, 2, 3, 4], "died": [0, 0, 1, 0, 0]}, episode="none", terminal="died")
     assert terminals.terminals.tolist() == [False, False, True, False, False]
     assert terminals.starts.tolist() == [0, 3]

@@ -131,9 +131,9 @@ def _read_parquet(path: Path, summary: Any, name: str) -> "pyarrow.ChunkedArray"
     import pyarrow.parquet
 
     kind = summary.schema.to_arrow_schema().field(name).type
-    as_text = pyarrow.types.is_string(kind) or pyarrow.types.is_binary(kind)
     # Each distinct text is read once, even if many rows have it.
-    with pyarrow.parquet.ParquetFile(path, metadata=summary, read_dictionary=[name] if as_text else None) as store:
+    texts = [name] if pyarrow.types.is_string(kind) else None
+    with pyarrow.parquet.ParquetFile(path, metadata=summary, read_dictionary=texts) as store:
         return store.read(columns=[name]).column(name)
 
 
