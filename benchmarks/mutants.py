@@ -511,7 +511,7 @@ def _is_killed(mutant: Mutant, source: bytes, reach: Reached, tree: Path) -> boo
         return False
     seconds = 10 + 5 * sum(reach.seconds[test] for test in tests)
     files = sorted({test.split("::")[0] for test in tests})
-    return run_tests(tree, files, Limits(seconds, 60 + 10 * seconds), lambda: InOrder(tests), code).code != 0
+    return run_tests(tree, files, Limits(seconds, 600 + 100 * seconds), lambda: InOrder(tests), code).code != 0
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from fova.algorithms.base import Data, Temperature, clip_gradient, pack, replace
 from fova.algorithms.cql import estimated_soft_maximum, exact_soft_maximum, soft_maximum
 from fova.algorithms.iql import awr_loss, expectile_loss
 from fova.algorithms.td3bc import q_term, smoothed_action
+from fova.networks import Point
 
 TINY = {"hidden": (6, 5)}
 
@@ -92,6 +93,25 @@ def test_smoothing_noise_is_clipped_and_can_be_switched_off():
     np.testing.assert_array_equal(smoothed_action(learner.extra.target_actor, states, key, 0.0, 0.5), plain)
     loud = smoothed_action(learner.extra.target_actor, states, key, 100.0, 0.05)
     np.testing.assert_allclose(jnp.abs(loud - plain).max(), 0.05, rtol=1e-3)
+
+
+def test_smoothed_actions_by_hand():
+    """Noise that is clipped at almost every draw: an action moves by 0.5 and stays in [-1, 1]."""
+    actions = jnp.array([[0.0, 0.8, -0.8]])
+
+    def actor(states):
+        return Point(actions)
+
+    drawn = [smoothed_action(actor, None, key, 1e6, 0.5) for key in jax.random.split(jax.random.key(0), 20)]
+    columns = np.round(np.concatenate(drawn), 3).T.tolist()
+    assert [sorted(set(column)) for column in columns] == [
+        pytest.approx([-0.5, 0.5]),
+        pytest.approx([0.3, 1.0]),
+        pytest.approx([-1.0, -0.3]),
+    ]
+    key = jax.random.key(1)
+    quiet = actions + 0.01 * jax.random.normal(key, actions.shape)
+    np.testing.assert_allclose(smoothed_action(actor, None, key, 0.01, 0.5), quiet, atol=1e-6)
 
 
 def test_q_term_is_free_of_the_rewards_scale_and_by_hand():

@@ -145,3 +145,36 @@ def test_who_is_alone_against_all_by_hand():
     supported = updates.at[0].set(jnp.asarray([0.0, 1.0]))  # cosine 0.8 with the last one
     assert trust.alone_against_all(supported, five).tolist() == [False] * 5
     assert not trust.alone_against_all(updates, np.array([True] * 4 + [False])).any(), "four are compared"
+
+
+# --- The limits in numbers ---
+
+
+def test_the_limits():
+    """Seen in honest rounds and in rounds with liars; docs/privacy.md tells what they do."""
+    assert (trust.FEWEST_CLIENTS, trust.LARGEST_SHARE, trust.MOST_COLLUDING, trust.LONGEST) == (5, 0.5, 2, 2.0)
+    assert (trust.LEAST_AGREEMENT, trust.LEAST_SUPPORT, trust.ALONE_LOG_WEIGHT) == (-0.2, 0.1, -4.0)
+
+
+def test_the_largest_share_of_so_many_clients():
+    assert [float(trust.share_of(None, clients)) for clients in (4, 5)] == [1.0, 0.5]
+    assert float(trust.share_of(0.3, 10)) == pytest.approx(0.3)
+    assert float(trust.share_of(0.3, 2)) == 0.5  # two clients cannot both stay below a third
+
+
+def test_a_client_alone_weighs_a_fiftieth_of_the_average():
+    weights = jnp.log(jnp.array([1.0, 3.0, 100.0]))
+    found = jnp.exp(trust.lightened(weights, jnp.array([False, False, True])))
+    np.testing.assert_allclose(found, [1.0, 3.0, 2.0 * np.exp(-4.0)], rtol=1e-5)
+    light = trust.lightened(jnp.array([0.0, 0.0, -9.0]), jnp.array([False, False, True]))
+    assert light.tolist() == [0.0, 0.0, -9.0]  # never more than it had
+    nobody_else = trust.lightened(jnp.array([1.0, -jnp.inf]), jnp.array([True, False]))
+    assert nobody_else.tolist() == [1.0, -np.inf]
+
+
+def test_updates_are_shortened_by_their_factors():
+    own = {"a": jnp.array([[3.0, 5.0], [3.0, 5.0]]), "b": jnp.array([2.0, 2.0])}
+    sent = {"a": jnp.array([1.0, 1.0]), "b": jnp.array(0.0)}
+    found = trust.shortened(own, sent, jnp.array([0.5, 1.0]))
+    assert found["a"].tolist() == [[2.0, 3.0], [3.0, 5.0]]
+    assert found["b"].tolist() == [1.0, 2.0]

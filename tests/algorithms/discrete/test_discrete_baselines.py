@@ -12,7 +12,7 @@ from algorithms.discrete.corridor import SPACE as CORRIDOR
 from algorithms.discrete.test_discrete_fova import SPACE, coded_batch, loud, softmax
 from algorithms.numpy_fova import as_numpy, mlp
 from fova.algorithms import by_name, configure, for_space
-from fova.algorithms.base import replace
+from fova.algorithms.base import Data, pack, replace
 from fova.algorithms.discrete.cql import DiscreteCqlFl, cql_loss, double_q
 from fova.errors import FovaError
 from fova.spaces import Space
@@ -78,6 +78,21 @@ def test_cql_agrees_with_numpy():
     assert_metrics(metrics, expected | {"conservative_gap": np.mean(gaps), "td_error": np.mean(errors)})
     moved = jax.tree.map(lambda t, c: t + 0.005 * (c - t), learner.target_critic, new.actor.network)
     jax.tree.map(lambda x, z: np.testing.assert_allclose(x, z, atol=1e-7), new.target_critic, moved)
+
+
+def test_a_client_of_cql_submits_the_value_of_its_greedy_policy():
+    algorithm = for_space(configure("cql-fl", value_weight=0.5, **TINY), SPACE)
+    learner, _ = two(algorithm)
+    net = learner.actor.network.net
+    q = jnp.arange(SPACE.action.count, dtype=jnp.float32)  # everywhere, so that the best action is worth the last
+    last = replace(net.last, weight=jnp.zeros_like(net.last.weight), bias=q)
+    network = replace(learner.actor.network, net=replace(net, last=last))
+    learner = replace(learner, actor=replace(learner.actor, network=network))
+    data = Data.of(pack(coded_batch(3)), SPACE)
+    _, submission = algorithm.submit(learner, algorithm.start(learner).broadcast, data)
+    best = SPACE.action.count - 1.0
+    assert float(submission.metrics["value"]) == pytest.approx(best)
+    assert float(submission.log_weight) == pytest.approx(0.5 * best)
 
 
 def test_iql_agrees_with_numpy():

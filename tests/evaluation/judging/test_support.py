@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from fova.evaluation.judging import support as module
 from fova.evaluation.judging.support import Log, action_distances, action_shares, nearest_states, support
 
 
@@ -62,3 +63,38 @@ def test_shares_of_actions_by_hand():
     logged = Log(np.zeros((4, 1)), np.array([[0.0], [0.0], [0.0], [1.0]]))
     shares = action_shares(np.zeros((1, 1)), logged, count=3)
     np.testing.assert_allclose(shares, [[(3 + 0.75) / 5, (1 + 0.25) / 5, 0.0]])
+
+
+def test_the_least_threshold_grows_with_the_columns_of_an_action():
+    """The data keeps to one action of four columns: 0.1 in each of them is 0.2 in all."""
+    logged = Log(np.zeros((1, 1)), np.zeros((1, 4)))
+    queries = Log(np.zeros((2, 1)), np.zeros((2, 4)))
+    found = support(queries, np.array([[0.1] * 4, [0.11] * 4]), logged)
+    assert found.threshold == pytest.approx(0.2)
+    assert found.inside == 0.5
+
+
+def test_twenty_neighbours_count_and_fifty_for_discrete_actions():
+    """Logged states at distances 1, 2, 3, ...; only one of them has the policy's action."""
+
+    def inside(place, discrete):
+        actions = np.full((100, 1), 0.0)
+        actions[place - 1] = 1.0
+        logged = Log(np.arange(1.0, 101.0)[:, None], actions)
+        queries = Log(np.zeros((1, 1)), np.zeros((1, 1)))
+        return support(queries, np.ones((1, 1)), logged, discrete).inside
+
+    assert [inside(place, False) for place in (20, 21)] == [1.0, 0.0]
+    assert [inside(place, True) for place in (50, 51)] == [1.0, 0.0]
+
+
+def test_nearest_states_come_in_pieces(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 2)
+    states = np.array([[0.0], [1.0], [2.0], [3.0], [4.0]])
+    assert nearest_states(states, states, count=1)[:, 0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_many_rows_are_thinned_evenly():
+    rows = np.arange(10.0)
+    assert module._spread(rows, 10).tolist() == rows.tolist()
+    assert module._spread(rows, 4).tolist() == [0, 3, 6, 9]
