@@ -27,6 +27,18 @@ def test_labels_say_which_settings_differ(tmp_path):
     ]
 
 
+def test_of_many_settings_a_label_names_the_first(tmp_path):
+    many = {"alpha": 5.0, "lam": 5.0, "beta": 5.0, "vote": False}
+    start_run(tmp_path / "a")
+    start_run(tmp_path / "b", **many)
+    first, second = (group.label for group in read_groups([tmp_path]))
+    assert first == "fova, alpha auto, lambda auto, 2 more"
+    assert second == "fova, alpha 5.0, lambda 5.0, 2 more"
+    start_run(tmp_path / "c", **many | {"vote": True})  # the first settings do not tell this one from the second
+    labels = [group.label for group in read_groups([tmp_path])]
+    assert labels == [first, *(f"fova, alpha 5.0, lambda 5.0, beta 5.0, vote {vote}" for vote in (False, True))]
+
+
 def test_only_settings_with_the_same_data_are_compared(tmp_path):
     medium = (CLIENTS[0], ClientSpec("medium", 400))
     runs = [

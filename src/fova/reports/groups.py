@@ -103,6 +103,7 @@ def _walk(path: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 # --- Which settings differ ---
 
+MOST_DETAILS = 3  # settings that a label names
 DATA = ("task", "clients", "size", "offset")  # runs are compared only if these are the same
 
 
@@ -138,18 +139,23 @@ def _setting(record: Record) -> dict[str, Any]:
 
 
 def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:
-    """The algorithm, and the settings that differ where several groups have the same algorithm."""
+    """The algorithm, and the settings that differ where several groups have the same algorithm.
+
+    Of many settings, as two presets have them, the first ones are named, if that tells the groups apart.
+    """
     settings = [_setting(group[0]) for group in groups]
     names = [_name(setting) for setting in settings]
-    labels = []
+    whole, short = [], []
     for setting, name in zip(settings, names):
         same_name = [other for other, other_name in zip(settings, names) if other_name == name]
         differing = [key for key in setting if any(other.get(key) != setting[key] for other in same_name)]
         details = [
             str(setting[key]) if key == "task" else f"{setting_name(key)} {setting[key]}" for key in differing
         ]
-        labels.append(", ".join([name, *details]))
-    return labels
+        whole.append(", ".join([name, *details]))
+        left_out = len(details) - MOST_DETAILS + 1
+        short.append(", ".join([name, *details[:-left_out], f"{left_out} more"]) if left_out > 1 else whole[-1])
+    return [label if short.count(label) == 1 else whole[i] for i, label in enumerate(short)]
 
 
 def _name(setting: dict[str, Any]) -> str:
