@@ -11,7 +11,9 @@ measured in turns, so ratios survive a busy machine, but seconds do not.
 
 import argparse
 import json
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,17 +65,28 @@ def main() -> None:
     if options.torch is None:
         del sections["rivals"]
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in options.only or sections:
-        print(f"{name} ...", flush=True)
-        began = time.perf_counter()
-        measured_on = machine()  # before the section: its load is not ours
-        figures = sections[name]()
-        seconds = round(time.perf_counter() - began)
-        results[name] = {"machine": measured_on, "seconds": seconds, "figures": figures}
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        performance_page.fill_all(results)  # at once: whoever stops here has pages that agree with the figures
-        print(f"{name}: {seconds} s", flush=True)
+    failed = [name for name in options.only or sections if not _measure(name, sections[name], results)]
     print(f"Figures: {RESULTS}\nPages: {', '.join(performance_page.PAGES)}\nEstimates: {cost.SPEEDS.parent}")
+    if failed:
+        sys.exit(f"Not measured: {', '.join(failed)}. The reasons are above; these sections keep their figures.")
+
+
+def _measure(name: str, section: Callable[[], Any], results: dict[str, Any]) -> bool:
+    """Measure one section and renew what is made from the figures. A section that fails costs no other one."""
+    print(f"{name} ...", flush=True)
+    began = time.perf_counter()
+    measured_on = machine()  # before the section: its load is not ours
+    try:
+        figures = section()
+    except (Exception, SystemExit):  # noqa: BLE001  the others go on; at the end its name is in the message
+        traceback.print_exc()
+        return False
+    seconds = round(time.perf_counter() - began)
+    results[name] = {"machine": measured_on, "seconds": seconds, "figures": figures}
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    performance_page.fill_all(results)  # at once: whoever stops here has pages that agree with the figures
+    print(f"{name}: {seconds} s", flush=True)
+    return True
 
 
 if __name__ == "__main__":

@@ -306,8 +306,9 @@ def fill_all(results: dict[str, Any]) -> None:
     from fova.paper import catalogue, cost
 
     fill(results)
-    cost.write_speeds(results)
-    catalogue.write_listing()
+    if set(cost.SECTIONS) <= set(results):
+        cost.write_speeds(results)
+        catalogue.write_listing()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fova.run.config import Config
 
 SPEEDS = Path(__file__).with_name("speeds.json")
+SECTIONS = ("algorithms", "playing", "start_up")  # of results/bench.json, from which the speeds come
 SMALL, LARGE = "2x128, batch 128", "3x256, batch 256"  # the measured networks and minibatches
 SMALL_WIDTH, SMALL_BATCH, LARGE_BATCH = 128, 128, 256
 MEASURED_SAMPLES = 10  # actions of each source that cql-fl and drpo scored in these measurements
@@ -41,8 +42,8 @@ class Speeds(NamedTuple):
     @staticmethod
     def of(measured: dict[str, Any]) -> "Speeds":
         """The speeds of the content of results/bench.json."""
-        start_up, playing = (measured[name]["figures"] for name in ("start_up", "playing"))
-        steps, machine = measured["algorithms"]["figures"], measured["algorithms"]["machine"]
+        steps, playing, start_up = (measured[name]["figures"] for name in SECTIONS)
+        machine = measured["algorithms"]["machine"]
         return Speeds(
             machine["processor"],
             machine["cores"],
