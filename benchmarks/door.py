@@ -270,8 +270,8 @@ def trial() -> dict[str, Any]:
     }
 
 
-def write_page(found: dict[str, Any]) -> None:
-    """Put the table between its markers on the page."""
+def with_table(page: str, found: dict[str, Any]) -> str:
+    """The page with the table between its markers."""
     lines = [
         "| strangers | what became of them | the server's processes, MB before / most / after |",
         "|---|---|---|",
@@ -282,9 +282,7 @@ def write_page(found: dict[str, Any]) -> None:
         memory = " / ".join(f"{figures[f'megabytes_{when}']:,}" for when in ("before", "most", "after"))
         lines.append(f"| {name} | {ends}{sent} | {memory} |")
     start, end = "<!-- table: door -->", "<!-- end of table: door -->"
-    page = PAGE.read_text(encoding="utf-8")
-    head, tail = page.split(start)[0], page.split(end)[1]
-    PAGE.write_text(f"{head}{start}\n" + "\n".join(lines) + f"\n{end}{tail}", encoding="utf-8")
+    return f"{page.split(start)[0]}{start}\n" + "\n".join(lines) + f"\n{end}{page.split(end)[1]}"
 
 
 def main() -> None:
@@ -294,7 +292,7 @@ def main() -> None:
     found = trial()
     options.results.write_text(json.dumps(found, indent=2) + "\n")
     if options.results == RESULTS:
-        write_page(found)
+        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
 
 
 if __name__ == "__main__":

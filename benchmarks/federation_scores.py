@@ -126,12 +126,16 @@ def shown(scores: Sequence[float]) -> str:
     return f"{sum(scores) / len(scores):.1f} ({', '.join(f'{score:.0f}' for score in scores)})"
 
 
-def write_table(marker: str, rows: Iterable[Iterable[str]], columns: Iterable[str]) -> None:
+def write_table(marker: str, rows: Iterable[Iterable[str]], columns: Iterable[str], path: Path = PAGE) -> None:
     """Put a table between its two markers on the page."""
+    path.write_text(with_table(path.read_text(encoding="utf-8"), marker, rows, columns), encoding="utf-8")
+
+
+def with_table(page: str, marker: str, rows: Iterable[Iterable[str]], columns: Iterable[str]) -> str:
+    """The page with a table between its two markers."""
     lines = ["| " + " | ".join(columns) + " |"]
     lines += ["|" + "---|" * (lines[0].count("|") - 1)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     start, end = f"<!-- table: {marker} -->", f"<!-- end of table: {marker} -->"
-    page = PAGE.read_text(encoding="utf-8")
     head, tail = page.split(start)[0], page.split(end)[1]
-    PAGE.write_text(f"{head}{start}\n" + "\n".join(lines) + f"\n{end}{tail}", encoding="utf-8")
+    return f"{head}{start}\n" + "\n".join(lines) + f"\n{end}{tail}"

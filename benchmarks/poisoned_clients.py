@@ -1,22 +1,23 @@
-"""Clients that lie against each aggregation: results/poisoned_clients.json, a table in docs/privacy.md.
+"""Clients that lie, against each aggregation: results/poisoned_clients.json, tables in privacy.md and deploy.md.
 
-python benchmarks/poisoned_clients.py           measure what is missing, then write the table
+python benchmarks/poisoned_clients.py           measure what is missing, then write the tables
 
 A client can lie in four places: its data (`label noise`), the statistics that it sends before the first round, its
 update, and the weight and metrics beside it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from federation_scores import EPISODES, SEEDS, TASK, Results, fova, interval, write_table
+from federation_scores import EPISODES, PAGE, SEEDS, TASK, Results, fova, interval, write_table
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from fova.algorithms.base import Batch, Broadcast, Data, Submission
@@ -31,6 +32,7 @@ from fova.run.config import Config, RunConfig
 from fova.run.simulated import SimulatedEngine
 from fova.spaces import Box, Space
 
+DEPLOY = PAGE.parent / "deploy.md"
 SIZE, ROUNDS, LOCAL_STEPS, HIDDEN = 2000, 12, 40, (64, 64)
 # The default of a run, the same without limits on what a client can do, and the alternatives.
 COLUMNS: dict[str, dict[str, Any]] = {
@@ -124,6 +126,15 @@ ATTACKS = {
     "two of seven: label noise, claim the highest rewards": Attack(
         weight=1e6, statistics=best_of_all, data=noisy_labels, liars=2, clients=7
     ),
+}
+
+# Before there were limits: mean score of three seeds with other networks and rounds. Only the share of the honest
+# score can be compared with today's.
+BEFORE = {
+    HONEST: 115.7,
+    CLAIMS_WEIGHT: -1.0,
+    "... and sends its update x -9": -13.0,
+    "lies about its part of the reward unit": 27.0,
 }
 
 
@@ -237,12 +248,31 @@ def main() -> None:
         for seed in range(SEEDS):
             results.measure(f"{attack} / {column}", about, seed, partial(one_run, column, attack))
 
-    def cell(attack: str, column: str) -> str:
-        line = results.lines.get(f"{attack} / {column}")
-        return interval(line["scores"]) if line else ""
+    for path, (marker, rows, columns) in tables(results.lines).items():
+        write_table(marker, rows, columns, path)
 
-    rows = [[attack, *(cell(attack, column) for column in COLUMNS)] for attack in ATTACKS]
-    write_table("poisoned clients", rows, ("the last client", *COLUMNS))
+
+def tables(lines: Mapping[str, Any]) -> dict[Path, tuple[str, list[list[str]], tuple[str, ...]]]:
+    """Page -> name, rows and columns of its table."""
+
+    def cell(attack: str, column: str) -> str:
+        line = lines.get(f"{attack} / {column}", {"scores": []})
+        return interval(line["scores"]) if len(line["scores"]) == SEEDS else ""
+
+    everything = [[attack, *(cell(attack, column) for column in COLUMNS)] for attack in ATTACKS]
+    honest = np.mean(lines[f"{HONEST} / default"]["scores"])
+
+    def kept(attack: str) -> str:
+        return f"{np.mean(lines[f'{attack} / default']['scores']) / honest:.0%}"
+
+    members = [
+        [attack, f"{score:.1f}", f"{score / BEFORE[HONEST]:.0%}", cell(attack, "default"), kept(attack)]
+        for attack, score in BEFORE.items()
+    ]
+    return {
+        PAGE: ("poisoned clients", everything, ("the last client", *COLUMNS)),
+        DEPLOY: ("a member who lies", members, ("one of five", "before", "of honest", "now", "of honest")),
+    }
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The lies of benchmarks/poisoned_clients.py arrive: with honest liars every defence would look good."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from fova.federation.clients import ClientSpec, Federation
 from fova.run.config import Config, RunConfig
 from tiny import make_transitions, save_npz
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-import poisoned_clients as benchmark
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+import poisoned_clients as benchmark  # noqa: E402
+from federation_scores import with_table  # noqa: E402
 
 LIAR = "client-4"
 
@@ -76,3 +79,23 @@ def test_false_updates_and_claims_reach_the_server(members, honest):
     assert nine_times["client-0"]["update_norm"] == pytest.approx(true["client-0"]["update_norm"], rel=1e-3)
     assert claimed[LIAR]["value"] == pytest.approx(1e9)
     assert claimed["client-0"]["value"] == pytest.approx(true["client-0"]["value"], rel=1e-3)
+
+
+def test_the_pages_show_what_was_measured():
+    lines = json.loads((ROOT / "results" / "poisoned_clients.json").read_text())["lines"]
+    for path, (marker, rows, columns) in benchmark.tables(lines).items():
+        page = path.read_text()
+        assert with_table(page, marker, rows, columns) == page, "run benchmarks/poisoned_clients.py"
+
+
+def test_one_liar_of_five_leaves_nine_tenths_of_the_score():
+    """One row is below, and the page names it."""
+    lines = json.loads((ROOT / "results" / "poisoned_clients.json").read_text())["lines"]
+    honest = np.mean(lines[f"{benchmark.HONEST} / default"]["scores"])
+    kept = {
+        name: np.mean(lines[f"{name} / default"]["scores"]) / honest
+        for name, attack in benchmark.ATTACKS.items()
+        if attack.clients == 5
+    }
+    assert {name for name, share in kept.items() if share < 0.9} == {"its update x 9"}
+    assert kept["its update x 9"] > 0.85

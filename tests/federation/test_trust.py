@@ -20,13 +20,23 @@ def shares(log_weights, largest=None):
 
 
 def test_a_claim_of_a_million_gets_the_largest_share_and_the_others_the_rest():
-    np.testing.assert_allclose(shares([0.0, 0.0, 0.0, 0.0, 1e6]), [0.125] * 4 + [0.5], rtol=1e-5)
+    np.testing.assert_allclose(shares([0.0, 0.0, 0.0, 0.0, 1e6]), [0.15] * 4 + [0.4], rtol=1e-5)
+    np.testing.assert_allclose(shares([0.0, 0.0, 0.0, 0.0, 1e6], 0.5), [0.125] * 4 + [0.5], rtol=1e-5)
 
 
 def test_the_rest_is_shared_as_before():
-    # weights 1, 1, 2, 4 and a liar: half of the mean goes to the honest ones, in these proportions
-    honest = np.log([1.0, 1.0, 2.0, 4.0])
-    np.testing.assert_allclose(shares([*honest, 50.0]), [0.0625, 0.0625, 0.125, 0.25, 0.5], rtol=1e-5)
+    # weights 1, 1, 2, 2 and a liar: six tenths of the mean go to the honest ones, in these proportions
+    honest = np.log([1.0, 1.0, 2.0, 2.0])
+    np.testing.assert_allclose(shares([*honest, 50.0]), [0.1, 0.1, 0.2, 0.2, 0.4], rtol=1e-5)
+
+
+def test_a_claim_that_another_client_supports_is_not_cut_below_it():
+    # weights 1, 1, 1, 7 and 8: two thirds of the first four are 6.67, less than the second heaviest
+    weights = np.log([1.0, 1.0, 1.0, 7.0, 8.0])
+    np.testing.assert_allclose(shares(weights), np.array([1, 1, 1, 7, 7]) / 17, rtol=1e-5)
+    two_good = [-4.0] * 5 + [0.0, -0.1]
+    expected = np.exp([-4.0] * 5 + [-0.1, -0.1])
+    np.testing.assert_allclose(shares(two_good), expected / expected.sum(), rtol=1e-5)
 
 
 def test_two_of_seven_get_the_largest_share_each():

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 T = TypeVar("T")
 
 FEWEST_CLIENTS = 5
-LARGEST_SHARE = 0.5  # of the mean, unless the operator says otherwise
+LARGEST_SHARE = 0.4  # of the mean, for a claim that no other client supports, unless the operator says otherwise
 MOST_COLLUDING = 2  # clients, from seven on; below that, one
 # Adam moves all clients of a round by similar lengths. Most stay below 1.5 times the median; 2.4 times was seen,
 # with two good clients among five.
@@ -37,24 +37,21 @@ def colluding(clients: Any) -> Any:
     return jnp.clip((clients - 1) // 3, 1, MOST_COLLUDING)
 
 
-def share_of(largest_share: float | None, clients: Any) -> Any:
-    """The largest share of the mean that one of so many clients may have; None is the default."""
-    if largest_share is not None:
-        return jnp.maximum(largest_share, 1 / clients)
-    return jnp.where(clients >= FEWEST_CLIENTS, LARGEST_SHARE, 1.0)
-
-
 def capped(log_weights: Float[Array, " clients"], largest_share: float | None) -> Float[Array, " clients"]:
     """The log-weights with no share above the largest. What is cut off goes to the other clients in proportion.
+
+    None is the default: `supported`, from five clients on. A share that is given holds for any number of clients.
 
     If the k heaviest clients are cut to a weight t and the others weigh r together, t is the largest share s of
     k t + r, so t = s r / (1 - k s). The smallest k for which no other client is heavier than t is the right one. In
     logarithms, so that a claim of a million neither overflows nor makes the honest weights vanish.
     """
-    if believes_all(largest_share) or (largest_share is None and len(log_weights) < FEWEST_CLIENTS):
+    if largest_share is None:
+        return supported(log_weights) if len(log_weights) >= FEWEST_CLIENTS else log_weights
+    if believes_all(largest_share):
         return log_weights
     present = log_weights > -jnp.inf
-    share = share_of(largest_share, jnp.maximum(present.sum(), 1))
+    share = jnp.maximum(largest_share, 1 / jnp.maximum(present.sum(), 1))
     ordered = jnp.sort(log_weights, descending=True)
     number = jnp.arange(1, len(ordered) + 1)
     lighter = jnp.append(ordered[1:], -jnp.inf)
@@ -65,6 +62,19 @@ def capped(log_weights: Float[Array, " clients"], largest_share: float | None) -
     cut = jnp.where(fits.any(), level[jnp.argmax(fits)], lightest)
     too_heavy = ordered[0] - jax.nn.logsumexp(ordered) > jnp.log(share) + 1e-6
     return jnp.where(too_heavy & present, jnp.minimum(log_weights, cut), log_weights)
+
+
+def supported(log_weights: Float[Array, " clients"]) -> Float[Array, " clients"]:
+    """The log-weights with the heaviest client cut to its largest share, but not below the second heaviest.
+
+    Two clients with better data than all others support each other, and keep half of the mean each. With fewer than
+    five clients present nothing is cut.
+    """
+    ordered = jnp.sort(log_weights, descending=True)
+    rest = jax.nn.logsumexp(ordered[1:])
+    limit = jnp.maximum(ordered[1], rest + jnp.log(LARGEST_SHARE / (1.0 - LARGEST_SHARE)))
+    compares = (log_weights > -jnp.inf).sum() >= FEWEST_CLIENTS
+    return jnp.where(compares, jnp.minimum(log_weights, limit), log_weights)
 
 
 def lightened(log_weights: Float[Array, " clients"], alone: Bool[Array, " clients"]) -> Float[Array, " clients"]:

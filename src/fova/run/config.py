@@ -74,8 +74,9 @@ class RunConfig:
     """How the server combines clients: algorithm (as the algorithm says), uniform, size (rows), value (what the
     critics expect), returns (what the data earned), median, trimmed-mean or krum."""
     largest_share: Annotated[float | None, Within(0, 1, above=True)] = None
-    """Largest share of the mean that one client may have, whatever it claims. By default 0.5 from five clients on,
-    and no limit with fewer. 1 believes every claim; see docs/privacy.md#bad-clients."""
+    """Largest share of the mean that one client may have, whatever it claims. By default 0.4 from five clients on,
+    or as much as the client that counts second most; no limit with fewer clients. 1 believes every claim; see
+    docs/privacy.md#bad-clients."""
     average_rounds: Annotated[int | Literal["auto"], Within(1, MOST_ROUNDS)] = "auto"
     """Play, judge and save a running mean of the server's policies over about this many rounds. It varies less than
     the last policy. auto is a tenth of the rounds, at most 5. 1 is the last policy."""
