@@ -162,14 +162,14 @@ def test_who_is_alone_against_all_by_hand():
 
 def test_the_limits():
     """Seen in honest rounds and in rounds with liars; docs/privacy.md tells what they do."""
-    assert (trust.FEWEST_CLIENTS, trust.LARGEST_SHARE, trust.MOST_COLLUDING, trust.LONGEST) == (5, 0.5, 2, 2.0)
+    assert (trust.FEWEST_CLIENTS, trust.LARGEST_SHARE, trust.MOST_COLLUDING, trust.LONGEST) == (5, 0.4, 2, 2.0)
     assert (trust.LEAST_AGREEMENT, trust.LEAST_SUPPORT, trust.ALONE_LOG_WEIGHT) == (-0.2, 0.1, -4.0)
 
 
 def test_the_largest_share_of_so_many_clients():
-    assert [float(trust.share_of(None, clients)) for clients in (4, 5)] == [1.0, 0.5]
-    assert float(trust.share_of(0.3, 10)) == pytest.approx(0.3)
-    assert float(trust.share_of(0.3, 2)) == 0.5  # two clients cannot both stay below a third
+    assert [shares([0.0] * (clients - 1) + [50.0]).max() for clients in (4, 5)] == pytest.approx([1.0, 0.4])
+    assert shares([0.0] * 9 + [50.0], 0.3).max() == pytest.approx(0.3)
+    assert shares([0.0, 50.0], 0.3).max() == pytest.approx(0.5)  # two clients cannot both stay below a third
 
 
 def test_a_client_alone_weighs_a_fiftieth_of_the_average():
