@@ -96,6 +96,15 @@ def test_a_damaged_parquet_file_is_named(tmp_path):
     assert "It is damaged or not a Parquet file." in refusal(open_table, tmp_path / "a.parquet")
 
 
+@pytest.mark.parametrize(("kind", "remedy"), [("Parquet", arrow.REMEDY_PARQUET), ("CSV", arrow.REMEDY)])
+def test_a_column_that_cannot_be_read_is_named_with_the_remedy(kind, remedy):
+    def broken(name):
+        raise ValueError("a page is missing")
+
+    table = arrow.Columnar("north", kind, ["hr"], {}, 1, broken)
+    assert refusal(table.column, "hr") == f"north: hr: cannot be read (a page is missing). {remedy}"
+
+
 def test_memory_is_counted_by_the_width_of_values(tmp_path, monkeypatch):
     """4 rows in 2 groups: 1 byte a flag, 4 bytes a single-precision number, 8 bytes all others."""
     counted = []

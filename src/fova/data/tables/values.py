@@ -92,7 +92,7 @@ def _exact(table: Columnar, column: "pyarrow.ChunkedArray", name: str) -> NDArra
 
 def _notes_on_digits(name: str, exact: NDArray[Any], single: Floats) -> list[str]:
     """Notes on a column that loses what distinguishes its values in single precision."""
-    if exact.dtype.itemsize <= 4 or not len(exact):
+    if exact.dtype.itemsize <= 4 or np.isnan(exact).all():
         return []
     with np.errstate(all="ignore"):
         least, most = np.nanmin(exact), np.nanmax(exact)
@@ -335,8 +335,7 @@ def clock(table: Columnar, name: str) -> tuple[Clock, list[str]]:
 
 
 def _stamps(table: Columnar, column: Any, name: str) -> "pyarrow.ChunkedArray":
-    """Text as time stamps or numbers. Stamps with and without a time zone cannot be ordered, so a mixture is "
-    "refused."""
+    """Text as time stamps or numbers. A mixture of stamps with and without a time zone is refused."""
     import pyarrow
 
     plain = column.cast(pyarrow.string())
@@ -346,6 +345,8 @@ def _stamps(table: Columnar, column: Any, name: str) -> "pyarrow.ChunkedArray":
         except pyarrow.ArrowInvalid:
             continue
     texts = [text for text in plain.slice(0, 1000).to_pylist() if text]
+    if not texts:
+        raise fault(table.name, name, "holds empty text, which is not a time. Give every row its time.")
     zoned = [text for text in texts if _has_zone(text)]
     if zoned and len(zoned) < len(texts):
         other = next(text for text in texts if not _has_zone(text))
