@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from fova.data import normalise
 from fova.data.normalise import Normaliser, Sums, client_sums, combine
 
 
@@ -11,6 +12,15 @@ def test_combined_sums_equal_the_pooled_statistics():
     pooled = np.concatenate(clients).astype(np.float64)
     np.testing.assert_allclose(normaliser.mean, pooled.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(normaliser.std, pooled.std(axis=0), rtol=1e-5)
+
+
+def test_sums_over_parts_of_a_large_client_are_those_of_the_whole(monkeypatch):
+    whole = client_sums(values := np.arange(33, dtype=np.float32).reshape(11, 3))
+    monkeypatch.setattr(normalise, "AT_ONCE", 4)
+    parts = client_sums(values)
+    assert parts.count == whole.count == 11
+    assert parts.total.tolist() == whole.total.tolist() == [165.0, 176.0, 187.0]
+    assert parts.squares.tolist() == whole.squares.tolist() == np.square(values).sum(axis=0).tolist()
 
 
 def test_by_hand():

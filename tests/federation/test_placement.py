@@ -1,3 +1,4 @@
+import tracemalloc
 from functools import partial
 from types import SimpleNamespace
 
@@ -6,6 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from fova.algorithms import configure
+from fova.data.cutting import lay_out
 from fova.federation import placement, rounds
 from fova.federation import simulation as simulation_module
 from fova.federation.engine import RoundSettings
@@ -24,7 +26,7 @@ def clients():
 
 def test_the_buffer_holds_the_rows_of_all_clients_and_nothing_else():
     data = clients()
-    buffer = Buffer.of(data, ROWS_OF)
+    buffer = Buffer.of(data, WIDTH, ROWS_OF)
     packed = [ROWS_OF(each) for each in data.values()]
     np.testing.assert_array_equal(buffer.rows, np.concatenate(packed))
     assert buffer.lengths.tolist() == [len(each) for each in packed]
@@ -33,7 +35,7 @@ def test_the_buffer_holds_the_rows_of_all_clients_and_nothing_else():
 
 def test_a_small_client_beside_a_large_one_costs_what_its_rows_cost():
     small, large = make_transitions(0, episodes=1, steps=10), make_transitions(1, episodes=1, steps=20_000)
-    buffer = Buffer.of({"small": small, "large": large}, ROWS_OF)
+    buffer = Buffer.of({"small": small, "large": large}, WIDTH, ROWS_OF)
     assert buffer.rows.nbytes == 4 * WIDTH * (len(small) + len(large))
     placed = place(buffer, (0, 1), DealtOut.among(2))
     # Both devices use the one buffer; nothing was copied.
@@ -42,13 +44,25 @@ def test_a_small_client_beside_a_large_one_costs_what_its_rows_cost():
     assert len(placed.rows.addressable_shards) == 2
 
 
+def test_a_large_client_is_not_copied_on_its_way_into_the_buffer():
+    rows, columns = 20_000, 40
+    ended = np.arange(rows) % 100 == 99
+    numbers = np.zeros((rows, columns), np.float32)
+    large = lay_out(numbers, numbers[:, :1].copy(), np.ones(rows, np.float32), ended, ended, None)
+    tracemalloc.start()
+    buffer = Buffer.of({"large": large}, 2 * (columns + 1) + 4, ROWS_OF)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * buffer.rows.nbytes
+
+
 def as_if_devices_had_memory_of_their_own(buffer, members, devices):
     return place(buffer, members, devices._replace(first=SimpleNamespace(platform="gpu")))
 
 
 def test_devices_with_memory_of_their_own_get_the_rows_of_their_clients():
     data = clients()
-    buffer = Buffer.of(data, ROWS_OF)
+    buffer = Buffer.of(data, WIDTH, ROWS_OF)
     members = (2, 0, 1, 2)  # the last one fills a slot
     placed = as_if_devices_had_memory_of_their_own(buffer, members, DealtOut.among(4))
     rows, starts = np.asarray(placed.rows), np.asarray(placed.starts)

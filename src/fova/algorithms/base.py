@@ -111,11 +111,12 @@ class Data(eqx.Module):
         return self.batch((positions * self.length).astype(jnp.int32))
 
 
-def pack(batch: Batch) -> NDArray[np.float32]:
-    """The fields of a batch side by side, [batch, width], on the host."""
-    return np.concatenate(
-        [np.reshape(field, (len(batch.rewards), -1)) for field in batch], axis=1, dtype=np.float32
-    )
+def pack(batch: Batch, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    """The fields of a batch side by side, [batch, width], on the host; in `out` if it is given."""
+    fields = [np.reshape(field, (len(batch.rewards), -1)) for field in batch]
+    if out is not None:
+        return np.concatenate(fields, axis=1, out=out)
+    return np.concatenate(fields, axis=1, dtype=np.float32)
 
 
 def unpack(rows: Float[Array, "batch width"], space: Space) -> Batch:

@@ -15,6 +15,7 @@ from fova.data.transitions import Floats
 # A column counts as constant if its standard deviation is a smaller share of its root mean square than this.
 # Rounding in single precision alone causes about this much variation.
 LEAST_VARIATION = 1e-6
+AT_ONCE = 1 << 16  # rows in double precision, so that a large client is not copied as a whole
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class Normaliser:
     std: Floats
 
     def __call__(self, observations: Floats) -> Floats:
-        return (observations - self.mean) / self.std
+        centred = observations - self.mean
+        centred /= self.std  # in place: a large client is not copied twice
+        return centred
 
     @staticmethod
     def identity(size: int) -> "Normaliser":
@@ -46,8 +49,12 @@ class Normaliser:
 
 def client_sums(observations: Floats) -> Sums:
     """The sums of a client's observations. The client computes them on its own data."""
-    exact = observations.astype(np.float64)
-    return Sums(len(exact), exact.sum(axis=0), np.square(exact).sum(axis=0))
+    total, squares = np.zeros((2, observations.shape[1]))
+    for start in range(0, len(observations), AT_ONCE):
+        exact = observations[start : start + AT_ONCE].astype(np.float64)
+        total += exact.sum(axis=0)
+        squares += np.square(exact).sum(axis=0)
+    return Sums(len(observations), total, squares)
 
 
 def scaled(sums: Sums, factor: float) -> Sums:

@@ -102,7 +102,7 @@ class Transitions:
         for field in fields(self):
             values = getattr(self, field.name)
             found.update(f"{field.name} {values.dtype} {values.shape}".encode())
-            found.update(values.tobytes())
+            found.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         return found.hexdigest()
 
     def _episode_starts(self) -> NDArray[np.int64]:

@@ -54,17 +54,13 @@ class Buffer(NamedTuple):
         return int(self.lengths.max())
 
     @staticmethod
-    def of(clients: Mapping[str, Transitions], pack: Callable[[Transitions], NDArray[np.float32]]) -> "Buffer":
-        """The rows of the clients, as `pack` makes them of each client's data."""
+    def of(clients: Mapping[str, Transitions], width: int, write: Callable[..., Any]) -> "Buffer":
+        """The rows of the clients. `write(data, out=rows)` writes a client's data into its rows of the buffer."""
         lengths = np.array([len(data) for data in clients.values()])
         starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        rows: NDArray[np.float32] | None = None
+        rows = aligned((int(lengths.sum()), width))
         for data, start in zip(clients.values(), starts):
-            packed = pack(data)
-            if rows is None:
-                rows = aligned((int(lengths.sum()), packed.shape[1]))
-            rows[start : start + len(packed)] = packed
-        assert rows is not None
+            write(data, out=rows[start : start + len(data)])
         return Buffer(rows, starts, lengths)
 
 

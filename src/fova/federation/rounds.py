@@ -101,17 +101,21 @@ def start(algorithm: Any, space: Space, key: PRNGKeyArray) -> tuple[Any, Any]:
     return learner, algorithm.start(learner)
 
 
-def rows_of(prepared: Transitions, discount: float) -> NDArray[np.float32]:
-    """A client's prepared data as the rows of `Data`, on the host."""
+def rows_of(prepared: Transitions, discount: float, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    """A client's prepared data as the rows of `Data`, on the host; in `out` if it is given."""
     fields = {name: getattr(prepared, name) for name in Batch._fields if name != "next_returns"}
     fields["next_returns"] = next_returns(prepared, discount)
-    return pack(Batch(**fields))
+    return pack(Batch(**fields), out)
+
+
+def row_width(space: Space) -> int:
+    """The number of numbers in a row of `Data`."""
+    return 2 * (space.observation + space.action.size) + 4
 
 
 def no_data(space: Space) -> Data:
     """A dataset of one row of zeros. It is used to derive the shapes of messages."""
-    width = 2 * (space.observation + space.action.size) + 4
-    return Data.of(jnp.zeros((1, width)), space)
+    return Data.of(jnp.zeros((1, row_width(space))), space)
 
 
 class Judged(NamedTuple):

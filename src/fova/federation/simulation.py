@@ -86,7 +86,8 @@ class Simulation:
         """Give the clients other data; their names stay."""
         if list(clients) != self.names:
             raise FovaError(f"The data is for clients {list(clients)}, but the federation has {self.names}.")
-        self._buffer = Buffer.of(clients, partial(rounds.rows_of, discount=self.algorithm.discount))
+        write = partial(rounds.rows_of, discount=self.algorithm.discount)
+        self._buffer = Buffer.of(clients, rounds.row_width(self.space), write)
         self._by_returns = np.array([(log_weights or {}).get(name, 0.0) for name in self.names], np.float32)
         self._placed: tuple[tuple[int, ...], Placed] | None = None
 
