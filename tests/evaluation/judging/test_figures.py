@@ -1,6 +1,7 @@
 """A client's figures and those of the federation, worked out by hand for critics whose values are known."""
 
 import dataclasses
+import inspect
 
 import equinox as eqx
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from test_judge import constant
 
+from fova.algorithms.base import ActorCritic
 from fova.algorithms.base import replace as changed
 from fova.data.normalise import Normaliser
 from fova.data.transitions import Episode, from_episodes
@@ -16,7 +18,7 @@ from fova.errors import FovaError
 from fova.evaluation.judging import client
 from fova.evaluation.judging.client import Evidence, Fit, Scale, figures, policy_actions, rows_to_fit, told
 from fova.evaluation.judging.intervals import NORMAL_QUANTILE, of_values
-from fova.evaluation.judging.judge import JudgeSettings, Promise, federation_figures, scale_of
+from fova.evaluation.judging.judge import JudgeSettings, Promise, federation_figures, judge, scale_of
 from fova.evaluation.judging.verdict import Figures
 from fova.federation.privacy import Privacy
 from fova.networks import make_actor
@@ -32,6 +34,7 @@ class Linear(eqx.Module):
     offsets: jax.Array
 
     def __call__(self, states, actions):
+        assert states.shape == actions.shape == (client.CHUNK, 1)  # one compilation for data of any size
         return states[:, 0] + 2 * actions[:, 0] + self.offsets[:, None]
 
 
@@ -190,6 +193,7 @@ def test_the_scale_from_what_clients_tell():
     assert scale.level * scale.unit == pytest.approx(3.0)  # the median of what a step is worth
     assert (scale.lowest, scale.highest) == (1.0, 8.0)
     assert scale.discount == HALF
+    assert paying(1).observations is None  # the policy's own normaliser serves
 
 
 def test_a_scale_without_limits_has_none():
@@ -250,6 +254,10 @@ def test_the_default_settings():
         rounds=60, steps=100, critics=4, hidden=(64, 64), batch_size=128, critic_lr=1e-3, huber=1.0, seed=0,
         aggregation="algorithm",
     )  # fmt: skip
+
+
+def test_the_default_discount_is_that_of_training():
+    assert inspect.signature(judge).parameters["discount"].default == ActorCritic.discount == 0.99
 
 
 def test_the_fit_takes_its_settings():

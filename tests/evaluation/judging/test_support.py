@@ -98,3 +98,22 @@ def test_many_rows_are_thinned_evenly():
     rows = np.arange(10.0)
     assert module._spread(rows, 10).tolist() == rows.tolist()
     assert module._spread(rows, 4).tolist() == [0, 3, 6, 9]
+
+
+def test_a_thousand_states_are_asked_about():
+    """Of 1,001 states the first 999 and the last are taken; the policy is outside in the last one only."""
+    queries = Log(np.zeros((1001, 1)), np.zeros((1001, 1)))
+    chosen = np.zeros((1001, 1))
+    chosen[-1] = 1.0
+    assert support(queries, chosen, Log(np.zeros((1, 1)), np.zeros((1, 1)))).inside == 999 / 1000
+
+
+def test_twenty_thousand_logged_rows_are_compared():
+    """Of 20,001 rows the last but one is left out, the only one with the policy's action."""
+    states = np.zeros((20_001, 1))
+    actions = np.zeros((20_001, 1))
+    states[19_999] = actions[19_999] = 1.0
+    query = Log(np.ones((1, 1)), np.zeros((1, 1)))
+    assert support(query, np.ones((1, 1)), Log(states, actions)).inside == 0.0
+    fewer = Log(states[1:], actions[1:])
+    assert support(query, np.ones((1, 1)), fewer).inside == 1.0
