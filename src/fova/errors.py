@@ -12,11 +12,11 @@ class FovaError(Exception):
     """A problem that the user can fix. The message says how."""
 
 
-def unknown(kind: str, given: str, known: Iterable[str], hint: str = "") -> FovaError:
-    """An error for an unknown name, with the most similar known names."""
+def unknown(kind: str, given: object, known: Iterable[str], hint: str = "") -> FovaError:
+    """An error for an unknown name, with the most similar known names. What is no text is no name either."""
     names = sorted(known)
     spelt = {name.casefold(): name for name in names}  # HR is hr, misspelt
-    near = [spelt[name] for name in difflib.get_close_matches(given.casefold(), spelt, n=3, cutoff=0.5)]
+    near = [spelt[name] for name in difflib.get_close_matches(str(given).casefold(), spelt, n=3, cutoff=0.5)]
     guess = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     listed = ", ".join(names) if names else "none"
     return FovaError(f"There is no {kind} called {given!r}.{guess}\nKnown: {listed}.{' ' + hint if hint else ''}")

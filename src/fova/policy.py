@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from safetensors.numpy import load, save
 from fova.errors import FovaError
 from fova.machine.files import insist_on_regular, write_atomically
 from fova.recipe import Recipe, is_records
+from fova.settings import SEEDS, Within, fill
 from fova.spaces import Box, Discrete, Space
 
 Floats = NDArray[np.floating[Any]]
@@ -27,6 +28,7 @@ Actions = NDArray[Any]  # floats, or the integer codes of discrete actions
 Kind = Literal["clipped", "squashed", "deterministic", "categorical"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+SUFFIX = ".safetensors"
 FORMAT = "fova-policy-2"
 OLD_FORMAT = "fova-policy-1"  # held the action bounds among the weights
 NORMALISER = ("observation_mean", "observation_std")
@@ -339,15 +341,32 @@ def load_policy(path: str | Path) -> Policy:
     path = Path(path)
     if path.is_dir():
         path = path / "policy.safetensors"
-    if not path.is_file():
-        raise FovaError(f"There is no policy at {path}. Give a run directory or a policy's .safetensors file.")
+    if not path.is_file() or path.suffix != SUFFIX:
+        raise FovaError(f"There is no policy at {path}. Give a run directory or a policy's {SUFFIX} file.")
     try:
-        description = json.loads(insist_on_regular(path.with_suffix(".json")).read_text(encoding="utf-8"))
+        text = insist_on_regular(path.with_suffix(".json")).read_text(encoding="utf-8")
+        description = json.loads(text, parse_constant=_refuse_constant)
         weights = parse_weights(path.read_bytes())
         policy = _read(description, weights)
     except (OSError, ValueError, RecursionError, FovaError) as error:
         raise FovaError(f"The policy {path} cannot be read: {str(error).rstrip('.')}.") from error
     return policy
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"its .json holds {name}, which is no number")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What fova itself notes about where a policy comes from. A program may note other facts beside these."""
+
+    client: str | None = None
+    rounds: Annotated[int | None, Within(0)] = None
+    task: str | None = None
+    algorithm: str | None = None
+    seed: Annotated[int | None, SEEDS] = None
+    judged: dict[str, Any] | None = None
 
 
 def _read(description: Any, weights: dict[str, Floats]) -> Policy:
@@ -359,6 +378,8 @@ def _read(description: Any, weights: dict[str, Floats]) -> Policy:
     elif given != FORMAT:
         raise FovaError(f"its .json does not describe a {FORMAT} or {OLD_FORMAT} policy")
     facts = {name: fact for name, fact in description.items() if name not in ("format", "kind", "space", "inputs")}
+    origin = {name: fact for name, fact in facts.items() if name in Origin.__dataclass_fields__}
+    fill(Origin, origin, "of its .json")
     inputs = Recipe.from_json(description["inputs"]) if "inputs" in description else None
     policy = Policy(description.get("kind"), weights, Space.from_json(description.get("space")), facts, inputs)
     insist_on_sound_weights(policy)

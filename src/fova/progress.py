@@ -16,6 +16,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from fova.errors import FovaError
+from fova.settings import shown
+
 # --- Events ---
 
 
@@ -227,6 +230,10 @@ def by_default(progress: Progress | bool | None) -> Progress:
     """
     if isinstance(progress, Progress):
         return progress
+    if not (progress is None or isinstance(progress, bool)):
+        raise FovaError(
+            f"progress is {shown(progress)}, but must be True, False, None or a display of fova.progress."
+        )
     console = Console(force_jupyter=False)  # a live display in a notebook needs another package
     seen = console.is_terminal or _in_notebook()
     return choose(quiet=not (seen if progress is None else progress), plain=_in_notebook(), console=console)

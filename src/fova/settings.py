@@ -61,6 +61,8 @@ class Within:
         return " and ".join(ends or [low, high])
 
 
+SEEDS = Within(0, 2**32 - 1)  # JAX would take a larger one for another seed
+PORTS = Within(0, 65_535)
 ANY = Within()  # where no range is declared; only algorithms in users' files have such fields
 
 
@@ -86,6 +88,18 @@ def check_ranges(settings: Any) -> None:
                 each = "each number " if isinstance(value, list | tuple) else ""
                 name = setting_name(field.name)
                 raise FovaError(f"{name} is {shown(value)}, but {each}must be {within.in_words(number)}.")
+
+
+def check_kinds(settings: Any, where: str) -> None:
+    """Refuse a dataclass that a Python program has made with a value of the wrong kind."""
+    hints = get_type_hints(type(settings))
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        fits, fitting = _fit(value, hints[field.name])
+        if not fits:
+            name = setting_name(field.name)
+            raise FovaError(f"{name} {where} is {shown(value)}, but must be {_spoken(hints[field.name])}.")
+        object.__setattr__(settings, field.name, fitting)  # a number of NumPy as a plain one, a list as a tuple
 
 
 def _numbers(value: Any) -> Iterator[Any]:
@@ -146,7 +160,7 @@ def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
     if hint is int:
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
         return is_whole, int(value) if is_whole else value
-    return isinstance(value, hint), value
+    return hint is Any or isinstance(value, origin or hint), value
 
 
 def _as_float(value: Any) -> tuple[bool, Any]:
@@ -166,5 +180,5 @@ def _spoken(hint: Any) -> str:
         return "one of " + ", ".join(repr(option) for option in options)
     if origin is tuple:
         return f"a list, each {_spoken(options[0])}"
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return words.get(hint, str(hint))
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a table"}
+    return words.get(origin or hint, str(hint))

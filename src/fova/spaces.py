@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fova.errors import FovaError
-from fova.settings import LARGEST, SMALLEST
+from fova.settings import LARGEST, SMALLEST, shown
 
 Floats = NDArray[np.float32]
 # A network has one output for each discrete action. A column with more values than this is hardly a choice.
@@ -151,10 +151,10 @@ class Space:
         """The space that `to_json` wrote. Anything else, including an unknown kind of action, is refused."""
         try:
             observation, action = content["observation"], _action_from_json(content["action"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise FovaError(f"{content!r} does not describe a space of observations and actions.") from error
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise FovaError(f"{shown(content)} does not describe a space of observations and actions.") from error
         if type(observation) is not int or observation < 1 or action.size < 1:
-            raise FovaError(f"{content!r} does not describe a space: observations and actions need columns.")
+            raise FovaError(f"{shown(content)} does not describe a space: observations and actions need columns.")
         return Space(observation, action)
 
 

@@ -44,7 +44,7 @@ def evaluates(algorithm: Any) -> bool:
 
 def get(name: str) -> type:
     """The class of an algorithm: one of this package by its name, or a user's as `path/to/file.py`."""
-    if name.endswith(".py"):
+    if isinstance(name, str) and name.endswith(".py"):
         return _from_file(Path(name).resolve())
     if name in _named() and name not in by_name():
         return _named()[name]

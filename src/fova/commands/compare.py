@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fova.commands.columns import columns_of
 from fova.commands.flags import parse
 from fova.commands.grid import GridOptions
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
-from fova.settings import shown
+from fova.settings import Within
 
 MOST_SEEDS = 10_000
 RUN_FIELDS = ("rounds", "local_steps", "evaluate_every", "final_episodes")
@@ -46,7 +46,7 @@ class CompareOptions:
     """federated, and as references local (each client alone) and centralised (all data pooled)."""
     size: int | None = None
     """Transitions of each client (default: 5000 of a quality, all of a file)."""
-    seeds: int = 3
+    seeds: Annotated[int, Within(1, MOST_SEEDS)] = 3
     """Runs of each algorithm, with seeds 0, 1, 2, ..."""
     rounds: int = 50
     """Rounds of every run."""
@@ -75,8 +75,6 @@ class CompareOptions:
 
 def command(arguments: list[str]) -> None:
     options = parse(CompareOptions, "fova compare", arguments)
-    if not 1 <= options.seeds <= MOST_SEEDS:
-        raise FovaError(f"seeds is {shown(options.seeds)}, but must be at least 1 and at most {MOST_SEEDS:,}.")
     hold_out = options.hold_out if options.hold_out is not None else (0.0 if options.task else HOLD_OUT)
     if not (options.task or hold_out):
         raise FovaError(

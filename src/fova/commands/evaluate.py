@@ -3,11 +3,12 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
+from fova.settings import SEEDS, Within
 
 if TYPE_CHECKING:
     from fova.policy import Policy
@@ -19,9 +20,9 @@ class EvaluateOptions:
 
     run: Path
     """The run's directory, for instance runs/fova-maze2d-umaze-1, or a policy's .safetensors file."""
-    episodes: int = 20
+    episodes: Annotated[int, Within(1, 100_000)] = 20
     """Episodes to play with each policy."""
-    seed: int | None = None
+    seed: Annotated[int | None, SEEDS] = None
     """Seed of the first episode; the seeds of later episodes count up from it (default: as in training)."""
     clients: bool = False
     """Also play every client's own policy."""
@@ -33,14 +34,14 @@ class EvaluateOptions:
 
 def command(arguments: list[str]) -> None:
     options = parse(EvaluateOptions, "fova evaluate", arguments, positional=True)
-    if options.episodes < 1:
-        raise FovaError(f"episodes is {options.episodes}, but must be at least 1.")
     from fova.evaluation.rollouts import first_seed, play
     from fova.tasks import registry
 
     policies = _policies(options)
     facts = next(iter(policies.values())).facts
-    task = options.task or facts.get("task")
+    task = facts.get("task") if options.task is None else options.task
+    if task == "":
+        raise FovaError("task is empty. Name one of `fova tasks`, or leave --task out.")
     if not task:
         raise FovaError(
             "This policy was trained without a task, so there is nothing to play. Name one with --task."

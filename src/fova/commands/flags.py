@@ -8,6 +8,7 @@ from dataclasses import field, fields, is_dataclass, make_dataclass
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from fova.commands.helping import Sources, check_flags, help_text, wants_help
+from fova.settings import check_ranges
 
 T = TypeVar("T")
 
@@ -68,7 +69,9 @@ def _default(label: str) -> str:
 def as_declared(kind: type[T], parsed: Any) -> T:
     """The options as an instance of the class that declares them."""
     values = {option.name: getattr(parsed, option.name) for option in fields(kind)}  # type: ignore[arg-type]
-    return kind(**values | {name: as_declared(group, values[name]) for name, group in _groups(kind).items()})
+    options = kind(**values | {name: as_declared(group, values[name]) for name, group in _groups(kind).items()})
+    check_ranges(options)
+    return options
 
 
 def _groups(kind: type) -> dict[str, type]:

@@ -3,13 +3,16 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fova.errors import FovaError
+from fova.settings import Within
 
 if TYPE_CHECKING:
     from fova.experiments.execution import Execution
     from fova.experiments.parts import Part
+
+MOST_JOBS = 1000
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class GridOptions:
     """Where the runs are trained. Machines that share the folder can join with the same command; see
     docs/cluster.md."""
 
-    jobs: int | None = None
+    jobs: Annotated[int | None, Within(1, MOST_JOBS)] = None
     """Runs that are trained at the same time, each with one thread (default: one per core)."""
     shard: str | None = None
     """i/n: train only the i-th of n equal shares of the runs (default: in a job array of Slurm the task's own
@@ -36,6 +39,8 @@ class GridOptions:
         from fova.experiments.execution import Execution
         from fova.experiments.parts import EVERYTHING, Shard
 
+        if self.address == "":
+            raise FovaError("--address is empty. Leave it out for the cluster that this machine belongs to.")
         if self.address is not None and self.on != "ray":
             raise FovaError("--address is for a Ray cluster. Add: --on ray")
         if self.jobs is not None and self.on == "ray":

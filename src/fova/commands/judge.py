@@ -1,6 +1,7 @@
 """`fova judge`: how good the policies of runs are, from logged episodes alone."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,8 @@ def command(arguments: list[str]) -> None:
     options = parse(JudgeOptions, "fova judge", arguments, positional=True)
     if not options.runs:
         raise FovaError("Name at least one run, for instance: fova judge runs/wards")
+    if len({os.path.realpath(run) for run in options.runs}) < len(options.runs):
+        raise FovaError("A run is named twice. Name each run once.")
     from fova.evaluation.judging.judge import JudgeSettings
     from fova.progress import choose
     from fova.run.judged import Judged, judge_run

@@ -9,6 +9,7 @@ import tyro
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
+from fova.settings import Within
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class PlotOptions:
     metric: str = "return"
     """What is drawn over training: return, score, or a metric that clients log in every round, such as critic_loss
     or policy_distance. With a metric other than return, only this picture is drawn."""
-    size: tuple[float, float] | None = None
+    size: Annotated[tuple[float, float] | None, Within(0.5, 100)] = None
     """Width and height of a picture in inches (default: 5.5 3.4; paper 3.3 2.3; slides 10 5.6)."""
     style: Literal["plain", "paper", "slides"] = "plain"
     """plain; paper (one column, serif letters of 8 points, no title); or slides (large letters)."""
@@ -35,9 +36,8 @@ def command(arguments: list[str]) -> None:
     from fova.reports.curves import write_plots
     from fova.reports.groups import read_groups
 
-    if options.size is not None and not all(0.5 <= side <= 100 for side in options.size):
-        width, height = options.size
-        raise FovaError(f"size is {width:g} {height:g}, but each side must be from 0.5 to 100 inches.")
+    if not options.format:
+        raise FovaError("No file format was named. Leave --format out for png, svg and pdf.")
     terminal = Terminal()
     groups = read_groups(options.runs)
     for path in write_plots(groups, options.output, options.format, options.metric, options.size, options.style):

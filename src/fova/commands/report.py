@@ -8,8 +8,10 @@ import tyro
 
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
+from fova.errors import FovaError
 
 PAGE = "report.html"
+ENDINGS = (".html", ".htm")  # any other file could be one of the run itself
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,13 @@ def command(arguments: list[str]) -> None:
     options = parse(ReportOptions, "fova report", arguments, positional=True)
     from fova.reports.page import write_report
 
+    output = options.output or _place(options.runs)
+    if output.suffix not in ENDINGS:
+        raise FovaError(f"The output is {output}, but the name of a page must end in {' or '.join(ENDINGS)}.")
     terminal = Terminal()
     written = write_report(
         options.runs,
-        options.output or _place(options.runs),
+        output,
         pictures=None if options.pictures else {},
         tell=lambda words: terminal.write_line(f"... {words}"),
     )

@@ -3,10 +3,11 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
-from fova.errors import FovaError
+from fova.settings import PORTS, Within
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -23,22 +24,21 @@ class ServeOptions:
     """The run's directory, for instance runs/wards, or a policy's .safetensors file."""
     host: str = "127.0.0.1"
     """Address to listen on. The default can be reached from this machine only."""
-    port: int = 8000
+    port: Annotated[int, PORTS] = 8000
     """Port to listen on; 0 chooses a free one."""
-    warn_beyond: float = 5.0
+    warn_beyond: Annotated[float, Within(0)] = 5.0
     """Warn about a number that is further than this many standard deviations from the mean of the training data; 0
     never warns."""
-    max_bytes: int = 1_000_000
+    max_bytes: Annotated[int, Within(1)] = 1_000_000
     """Largest body of a request."""
-    max_seconds: float = 10.0
+    max_seconds: Annotated[float, Within(0.001, 1e6)] = 10.0
     """Longest time that a client may take to send a request."""
-    max_connections: int = 64
+    max_connections: Annotated[int, Within(1, 10_000)] = 64
     """Largest number of connections at once; further ones are told to try again later."""
 
 
 def command(arguments: list[str]) -> None:
     options = parse(ServeOptions, "fova serve", arguments, positional=True)
-    _check(options)
     # Many small products at once: one thread for each request is quicker than all threads for each product.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from fova.deploy.service import Limits, serve
@@ -57,13 +57,3 @@ def command(arguments: list[str]) -> None:
     limits = Limits(options.max_bytes, options.max_seconds, connections=options.max_connections)
     serve(options.run, options.host, options.port, options.warn_beyond, limits, started)
     terminal.write_line("stopped")
-
-
-def _check(options: ServeOptions) -> None:
-    least = {"port": 0, "warn_beyond": 0, "max_bytes": 1, "max_seconds": 0.001, "max_connections": 1}
-    for name, smallest in least.items():
-        value = getattr(options, name)
-        if not value >= smallest:
-            raise FovaError(f"{name} is {value}, but must be at least {smallest}.")
-    if options.port > 65_535:
-        raise FovaError(f"port is {options.port}, but must be at most 65535.")

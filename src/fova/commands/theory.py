@@ -2,17 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from fova.commands.flags import parse
+from fova.settings import SEEDS, Within
 
 
 @dataclass(frozen=True)
 class TheoryOptions:
     """Check the paper's statements on random finite MDPs and print a verdict for each."""
 
-    mdps: int = 100
+    mdps: Annotated[int, Within(1, 100_000)] = 100
     """Number of random MDPs on which each statement is checked."""
-    seed: int = 0
+    seed: Annotated[int, SEEDS] = 0
     """Seed of the MDPs."""
     directory: Path = Path("runs/theory")
     """Folder of the tables and pictures."""

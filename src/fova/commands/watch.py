@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
-from fova.errors import FovaError
+from fova.settings import PORTS
 
 
 @dataclass(frozen=True)
@@ -18,14 +19,12 @@ class WatchOptions:
 
     path: Path
     """The directory of a run, or a folder of runs, for instance runs."""
-    port: int = 8008
+    port: Annotated[int, PORTS] = 8008
     """Port to listen on; 0 takes any free one."""
 
 
 def command(arguments: list[str]) -> None:
     options = parse(WatchOptions, "fova watch", arguments, positional=True)
-    if not 0 <= options.port <= 65_535:
-        raise FovaError(f"port is {options.port}, but must be from 0 to 65535.")
     terminal = Terminal()
     try:
         from fova.reports.live import watch

@@ -15,8 +15,11 @@ from fova.experiments.parts import EVERYTHING, Part, Shard
 from fova.experiments.results import Results, RunResult, candidates, collect
 from fova.experiments.runner import Named, Outcome, run_all, run_states
 from fova.experiments.specifications import Entry, PlannedRun, Scale
+from fova.federation.clients import insist_on_sources, sources_of
 from fova.machine.runtime import processors
 from fova.run.directory import RunDirectory
+from fova.run.training import insist_on_clients, insist_on_training
+from fova.tasks import registry
 
 RESULTS = "results.json"
 FORMER = "results.former.json"
@@ -42,6 +45,7 @@ def run_entry(entry: Entry, scale: Scale, directory: Path, how: Execution, conso
     If runs fail, the error comes at the end, after the result file of the others is saved.
     """
     chosen = entry.runs(scale, how.part)
+    _insist_on_runs(chosen)
     earlier = [run for file in how.keep for run in Results.load(file).runs]
     every = candidates(entry, scale, directory, [*how.part.seeds, *(run.seed for run in earlier)])
     states: dict[str, str] = dict(run_states(directory, _named(every)))  # refuses runs of another configuration
@@ -69,6 +73,17 @@ def _train(runs: list[Named], directory: Path, how: Execution, console: Console)
 
         return run_all_on_ray(runs, directory, how.address, display)
     return run_all(runs, directory, processors() if how.jobs is None else how.jobs, display)
+
+
+def _insist_on_runs(planned: Sequence[PlannedRun]) -> None:
+    """Refuse runs that would all fail: no clients, no such task or file, an algorithm that trains nothing."""
+    for config in {run.config.algorithm_name: run.config for run in planned}.values():
+        insist_on_training(config)
+    for config in {(run.config.task, run.config.clients): run.config for run in planned}.values():
+        insist_on_clients(config)
+        task = registry.get(config.task) if config.task else None
+        if not config.run.data_sequence:
+            insist_on_sources(sources_of(config.clients), task)
 
 
 def _named(planned: Sequence[PlannedRun]) -> list[Named]:

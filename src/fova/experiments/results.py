@@ -27,10 +27,11 @@ from fova.evaluation.metrics import (
 from fova.experiments.parts import Part
 from fova.experiments.specifications import Entry, Measured, PlannedRun, Scale
 from fova.federation.clients import complete
-from fova.machine.files import write_atomically
+from fova.machine.files import insist_on_regular, write_atomically
 from fova.run.config import Config
 from fova.run.directory import RunDirectory
 from fova.run.records import ClientFacts, Record, RoundRecord, read_record
+from fova.settings import fill
 from fova.version import __version__
 
 FORMAT = 1
@@ -99,12 +100,12 @@ class Results:
     @staticmethod
     def load(path: Path) -> "Results":
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(insist_on_regular(path).read_text(encoding="utf-8"))
             if content.pop("format") != FORMAT:
                 raise FovaError(f"{path} was written by another version of fova; collect its runs again.")
             runs = [_run_from_json(run) for run in content.pop("runs")]
             return Results(**content, runs=runs)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FovaError(f"{path} is not a result file of fova: {error!r}") from error
 
     def of(self, **wanted: Any) -> list[RunResult]:
@@ -284,7 +285,7 @@ def _short(value: Any) -> Any:
 def _run_from_json(run: dict[str, Any]) -> RunResult:
     along, final = [_evaluation_from_json(evaluation) for evaluation in run.pop("evaluations")], run.pop("final")
     final = _evaluation_from_json(final) if final else None
-    return RunResult(**run, evaluations=with_final(along, final), final=final)
+    return fill(RunResult, run | {"evaluations": with_final(along, final), "final": final}, "of a run")
 
 
 def _evaluation_from_json(content: Mapping[str, Any]) -> Evaluation:

@@ -31,7 +31,7 @@ from fova.data.transitions import Transitions, check, join, refuse_unbounded
 from fova.errors import FovaError, unknown
 from fova.federation.action_spaces import Bounds, agreed_actions, bounded, declared_bounds, insist_on_actions
 from fova.recipe import Recipe
-from fova.settings import Within, check_ranges, shown
+from fova.settings import Within, check_kinds, check_ranges, shown
 from fova.spaces import ActionSpace, Space
 from fova.tasks import datasets
 from fova.tasks.registry import Task
@@ -60,6 +60,7 @@ class ClientSpec:
     """The least privacy that `fova client` accepts: clip=1,noise=2,epsilon=8. It is not for simulations."""
 
     def __post_init__(self) -> None:
+        check_kinds(self, "of a client")
         check_ranges(self)
         if not self.data:
             raise FovaError("A client's data is an empty name. Name a quality of the task, or a file.")
@@ -382,7 +383,7 @@ def insist_on_sources(names: Sequence[str], task: Task | None) -> None:
     """Refuse a quality that the task does not have, or a file that is not there, before any data is made."""
     for name in names:
         if is_file(name):
-            if os.path.isabs(name) and not os.path.exists(name):
+            if not (os.path.exists(as_path(name)) or looks_like_id(name)):
                 raise FovaError(
                     f"There is no file or folder {name!r}. Check the spelling and the current directory."
                 )

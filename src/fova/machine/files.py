@@ -33,8 +33,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise FovaError(f"{path} is a device, pipe or socket, not a file. Name a file to write.")
-    if not path.name:  # "." or "/"
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.is_dir() or not path.name:  # "." and "/" have no name
+        raise FovaError(f"{path} is a folder, not a file. Name a file to write.")
     path.parent.mkdir(parents=True, exist_ok=True)
     # The random part: processes of two machines may have the same number.
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.{os.getpid()}.part")

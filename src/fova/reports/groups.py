@@ -75,7 +75,7 @@ def read_groups(paths: Sequence[Path]) -> list[Group]:
 
 
 def _run_directories(paths: Iterable[Path]) -> list[Path]:
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}  # by their real paths: a run that is named twice counts once
     for path in paths:
         inside = runs_below(path)
         if not inside:
@@ -83,10 +83,10 @@ def _run_directories(paths: Iterable[Path]) -> list[Path]:
                 f"{path} is neither a run's directory nor a folder of runs: there is no config.toml in it. "
                 "Runs are kept under runs/."
             )
-        found |= dict.fromkeys(inside)
+        found |= {Path(os.path.realpath(run)): run for run in inside if Path(os.path.realpath(run)) not in found}
     if not found:
         raise FovaError("No run was named. Name one or more, for instance: runs/demo-1")
-    return list(found)
+    return list(found.values())
 
 
 def runs_below(path: Path, most: int | None = None) -> list[Path]:

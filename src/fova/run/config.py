@@ -27,7 +27,7 @@ from fova.federation.compression import Compression
 from fova.federation.privacy import Privacy
 from fova.machine import cluster
 from fova.machine.files import insist_on_regular
-from fova.settings import Within, by_field, check_ranges, fill, setting_name, shown
+from fova.settings import SEEDS, Within, by_field, check_ranges, fill, setting_name, shown
 from fova.version import __version__
 
 TABLES = ("task", "run", "algorithm", "client", "server", "columns")
@@ -64,7 +64,7 @@ class RunConfig:
     """Rounds of local training and aggregation."""
     local_steps: Annotated[int, Within(1, 1_000_000)] = 100
     """Gradient steps of every client in a round."""
-    seed: Annotated[int, Within(0, 2**32 - 1)] = 0
+    seed: Annotated[int, SEEDS] = 0
     """Seed of the data, the networks and the training. Same seed, same result, bit for bit on the same
     machine; another number of processors may round differently."""
     mode: Literal["federated", "local", "centralised"] = "federated"

@@ -8,17 +8,19 @@ nothing is written.
 """
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fova.data.paths import as_path
 from fova.data.tables.loading import TableReader, Trained
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.evaluation.judging.judge import JudgeSettings, Promise, judge, verdict
 from fova.evaluation.judging.verdict import Verdict
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.clients import ClientSpec, Federation, sources_of
 from fova.policy import Policy, load_policy
 from fova.progress import Progress, Quiet
 from fova.run.config import Config, RunConfig, load_config, unit_of_reward
@@ -148,6 +150,7 @@ def own_policies(run: RunDirectory) -> Mapping[str, Policy]:
 def _verdict_on_new_data(
     policy: Policy, config: Config, data: Sequence[str], settings: JudgeSettings | None, tell: Tell
 ) -> Verdict:
+    _insist_on_new(config, data)
     specs = [ClientSpec(name) for name in data]
     action = policy.space.action
     reader = None
@@ -156,6 +159,17 @@ def _verdict_on_new_data(
         reader = TableReader(config.columns, trained=Trained(policy.inputs, choices))
     federation = Federation.build(specs, action=action, tell=tell, reader=reader)
     return replace(judge(policy, federation, config.algorithm.discount, settings, tell), held_out=True)
+
+
+def _insist_on_new(config: Config, data: Sequence[str]) -> None:
+    """Refuse files that trained the policy."""
+    trained = {os.path.realpath(name) for name in sources_of(config.clients) if os.path.exists(name)}
+    for name in data:
+        if os.path.realpath(as_path(name)) in trained:
+            raise FovaError(
+                f"The policy was trained on {name}. Judge it on data that is new to it, or without --data on the "
+                "episodes that its run held out."
+            )
 
 
 def _insist_on_data(run: RunDirectory, config: Config, federation: Federation | None) -> None:

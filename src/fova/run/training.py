@@ -15,7 +15,7 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions
 from fova.errors import FovaError, unknown
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.clients import ClientSpec, Federation, complete
 from fova.machine.interrupts import explained, stop_signal
 from fova.policy import Policy
 from fova.progress import Progress, Quiet, by_default
@@ -29,7 +29,7 @@ from fova.run.result import Result
 from fova.run.selection import FOLDER, Selection
 from fova.run.simulated import SimulatedEngine, described
 from fova.run.tracking import insist_on_packages
-from fova.settings import by_field, fill
+from fova.settings import by_field, fill, shown
 from fova.tasks import registry
 
 SELECTION_ROUNDS = 15  # of the judge's fit while a run trains; `fova judge` takes more
@@ -62,6 +62,7 @@ def train(
     everything else is quiet. `on_round` is called with a `RoundSummary` after every round. If it returns True or
     raises `fova.StopTraining`, the run ends with a final evaluation; `fova.resume` goes on with it.
     """
+    _insist_on_callable(on_round)
     if isinstance(clients, str):
         raise FovaError(f"clients is the text {clients!r}, but must be a list, for instance [{clients!r}].")
     if isinstance(clients, Federation):
@@ -84,7 +85,7 @@ def train(
     )
     display = by_default(progress)
     federation = clients if isinstance(clients, Federation) else _in_memory(clients, config, display)
-    return start(config, Path(directory) if directory else None, display, federation, on_round)
+    return start(config, None if directory is None else _directory(directory), display, federation, on_round)
 
 
 def start(
@@ -119,6 +120,7 @@ def resume(
     A run on a `Federation` of your own arrays needs it again: raw data is never stored in a run directory.
     `progress` and `on_round` are those of `train`.
     """
+    _insist_on_callable(on_round)
     progress = by_default(progress)
     try:
         with explained(lambda: f"Stopped; the run did not change.\nContinue with: fova train --resume {directory}"):
@@ -145,16 +147,20 @@ def insist_on_training(config: Config) -> None:
         )
 
 
-def build_federation(
-    config: Config, progress: Progress | None = None, only: Collection[str] | None = None
-) -> Federation:
-    """The clients that a configuration names, their data made or loaded. `only` names those that are kept."""
-    progress = progress or Quiet()
+def insist_on_clients(config: Config) -> None:
     if not config.clients:
         raise FovaError(
             "No clients were given. Name them, for instance: --task maze2d-umaze --clients expert expert random "
             "random\nor give data files: --clients ward-1.npz ward-2.npz"
         )
+
+
+def build_federation(
+    config: Config, progress: Progress | None = None, only: Collection[str] | None = None
+) -> Federation:
+    """The clients that a configuration names, their data made or loaded. `only` names those that are kept."""
+    progress = progress or Quiet()
+    insist_on_clients(config)
     task = registry.get(config.task) if config.task else None
     bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
     display = (progress.status, progress.note)
@@ -258,6 +264,19 @@ def _insist_on_known(settings: Mapping[str, Any], algorithm: str) -> None:
             raise unknown(f"setting of fova.train (algorithm {algorithm})", name, known)
 
 
+def _insist_on_callable(on_round: Any) -> None:
+    if not (on_round is None or callable(on_round)):
+        raise FovaError(f"on_round is {shown(on_round)}, but must be a function that takes a RoundSummary.")
+
+
+def _directory(given: str | Path) -> Path:
+    if not isinstance(given, str | Path) or not str(given).strip() or "\0" in str(given):
+        raise FovaError(
+            f"directory is {shown(given)}, but must be the path of a folder. Leave it out for a new one."
+        )
+    return Path(given)
+
+
 def _specs(clients: Any, size: int | None) -> tuple[ClientSpec, ...]:
     if clients is None or isinstance(clients, Federation):
         return ()
@@ -266,7 +285,20 @@ def _specs(clients: Any, size: int | None) -> tuple[ClientSpec, ...]:
             if size is not None:
                 raise FovaError("size is for files and qualities of a task. Cut the tables to the size you want.")
             return ()
-        return tuple(ClientSpec(str(data), size, name=str(name)) for name, data in clients.items())
+        specs = tuple(ClientSpec(str(data), size, name=str(name)) for name, data in clients.items())
+        complete(specs)  # refuses two clients of one name
+        return specs
+    if not isinstance(clients, list | tuple):
+        raise FovaError(
+            f"clients is a {type(clients).__name__}, but must be a list of files and qualities, a mapping from "
+            "names to data, or a Federation."
+        )
+    for client in clients:
+        if not isinstance(client, str | Path | ClientSpec):
+            raise FovaError(
+                f"A client is a {type(client).__name__}, but must be a file, a quality or a ClientSpec. Data in "
+                "memory is given by name: clients={'east': frame}"
+            )
     return tuple(c if isinstance(c, ClientSpec) else ClientSpec(str(c), size) for c in clients)
 
 
@@ -281,7 +313,11 @@ def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation |
     task = registry.get(config.task) if config.task else None
     bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
     named = {str(name): data for name, data in clients.items()}
+    if len(named) < len(clients):
+        raise FovaError(f"Two clients have the same name as text: {', '.join(map(repr, clients))}.")
     if all(isinstance(data, Transitions) for data in named.values()):
+        if config.columns is not None:
+            raise FovaError("columns says what the columns of tables mean, but these clients hold transitions.")
         federation = Federation.of(
             named, task, bounds, actions=config.run.actions, action_names=config.run.action_names
         )

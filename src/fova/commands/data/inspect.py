@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from fova.commands.columns import columns_of, load_tables, show_proposal
 from fova.commands.data.loading import load
@@ -11,6 +11,7 @@ from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
 from fova.progress import Event, Note, Progress
+from fova.settings import SEEDS
 
 if TYPE_CHECKING:
     from fova.data.sources import Source
@@ -41,7 +42,7 @@ class InspectOptions:
     """Fetch a Minari dataset that is not on this machine."""
     size: int = 10_000
     """For TASK/QUALITY: make more transitions first if there are fewer than this. All existing ones are read."""
-    seed: int = 0
+    seed: Annotated[int, SEEDS] = 0
     """For TASK/QUALITY: the seed."""
 
 
@@ -51,6 +52,11 @@ def command(arguments: list[str]) -> None:
 
     terminal = Terminal(markup=True)  # `render` uses markup and escapes names
     if options.config is None and not options.columns and _are_tables(options.data):
+        if options.missing or options.json:
+            flag = "--json" if options.json else "--missing"
+            raise FovaError(
+                f"{flag} needs to know what the columns mean: add --columns. Without {flag}, a mapping is proposed."
+            )
         show_proposal(options.data, terminal)
     elif options.config is None and len(options.data) == 1:
         (source,) = _sources(options).values()

@@ -46,15 +46,13 @@ def check_actions(
     source: "Source", low: tuple[float, ...], high: tuple[float, ...], kind: "ActionKind" = "auto"
 ) -> "ActionSpace":
     """The action space, after the data has been checked against it."""
-    from fova.data.action_kind import discrete_actions
     from fova.data.transitions import check, refuse_unbounded
+    from fova.federation.action_spaces import agreed_actions
     from fova.spaces import Box
 
     if bool(low) != bool(high):
         raise FovaError("Give --action-low and --action-high together.")
-    if kind == "auto" and source.action_columns is not None and source.action_names is None:
-        kind = "continuous"  # the columns of a table say so
-    action: ActionSpace | None = discrete_actions({source.name: source.logged_actions}, kind, bounded=bool(low))
+    action = agreed_actions({source.name: source}, None, (low, high) if low else None, kind, ())
     if action is None:
         given = (low, high) if low else (source.action_low, source.action_high)
         if given[0] is None or given[1] is None:

@@ -1,10 +1,12 @@
 """`fova data make`: make a dataset ahead of time."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from fova.commands.data.loading import ensure
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
+from fova.settings import SEEDS
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,7 @@ class MakeOptions:
     """TASK/QUALITY, for instance hopper/expert; see `fova tasks`."""
     size: int = 100_000
     """Number of transitions. The last episode is played to its end, so there may be a few more."""
-    seed: int = 0
+    seed: Annotated[int, SEEDS] = 0
     """Seed of starts and actions."""
 
 

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from fova.commands.data.loading import check_actions, load
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
+from fova.settings import SEEDS
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class ImportOptions:
     """Fetch a Minari dataset that is not on this machine."""
     size: int = 10_000
     """For TASK/QUALITY: make more transitions first if there are fewer than this. All existing ones are read."""
-    seed: int = 0
+    seed: Annotated[int, SEEDS] = 0
     """For TASK/QUALITY: the seed."""
 
 

@@ -151,7 +151,7 @@ def _as_arrow(source: Any, name: str) -> "pyarrow.Table":
         return source
     if type(source).__module__.startswith("polars") and hasattr(source, "collect"):  # a lazy frame
         source = source.collect()
-    if hasattr(source, "iloc") and hasattr(source, "reset_index"):  # pandas
+    if hasattr(source, "iloc") and hasattr(source, "columns"):  # a frame of pandas
         return _of_pandas(source, name)
     with decoding(name, "", "Give a pandas or polars frame, an Arrow table, or a dict of columns."):
         if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__"):
@@ -178,7 +178,7 @@ def _of_pandas(frame: Any, name: str) -> "pyarrow.Table":
         values = frame.iloc[:, position]
         try:
             columns[str(column)] = pyarrow.array(values, from_pandas=True)
-        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError):
             texts = [None if gone else str(value) for value, gone in zip(values, values.isna())]
             columns[str(column)] = pyarrow.array(texts, pyarrow.string())
     return pyarrow.table(columns)

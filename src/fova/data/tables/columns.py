@@ -70,8 +70,13 @@ class Columns:
             return given
         if isinstance(given, Mapping):
             content = dict(given)
-        else:
+        elif isinstance(given, list | tuple):
             content = _pairs(given, "columns", "episode=patient_id")
+        else:
+            raise FovaError(
+                f"columns is {shown(given)}, but must be a table of roles, as in {{'episode': 'patient_id', ...}}, "
+                "or a list of texts such as 'episode=patient_id'."
+            )
         if missing:
             content["missing"] = {**dict(content.get("missing", {})), **_pairs(missing, "missing", "hr=carry")}
         return _checked(content)

@@ -29,7 +29,7 @@ from fova.federation.simulation import Simulation
 from fova.federation.statistics import ClientStatistics, derive
 from fova.machine import runtime
 from fova.policy import NORMALISER, Policy, load_policy
-from fova.settings import Within, check_ranges
+from fova.settings import SEEDS, SMALLEST, Within, check_kinds, check_ranges
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,14 @@ class JudgeSettings:
     aggregation: str = "algorithm"
     """How the server combines critics: uniform, size, median, trimmed-mean or krum. algorithm: as the run combined
     its clients if that was median, trimmed-mean or krum, otherwise by rows."""
-    seed: Annotated[int, Within(0, 2**32 - 1)] = 0
+    seed: Annotated[int, SEEDS] = 0
     """Seed of the fit. The same seed gives the same figures."""
 
     def __post_init__(self) -> None:
+        check_kinds(self, "of the judge")
         check_ranges(self)
+        if 0 < self.huber < SMALLEST:  # 0 in single precision, which would mean the squared loss
+            raise FovaError(f"huber is {self.huber}, but must be 0 or at least {SMALLEST:g}.")
         aggregation.get(self.aggregation)
 
     def algorithm(self, scale: Scale) -> Fqe:
