@@ -20,7 +20,7 @@ from safetensors.numpy import load, save
 from fova.errors import FovaError
 from fova.machine.files import insist_on_regular, write_atomically
 from fova.recipe import Recipe, is_records
-from fova.settings import SEEDS, Within, fill
+from fova.settings import SEEDS, Within, fill, shown
 from fova.spaces import Box, Discrete, Space
 
 Floats = NDArray[np.floating[Any]]
@@ -230,8 +230,14 @@ def _depth(weights: dict[str, Floats]) -> int:
 
 
 def _as_floats(observations: ArrayLike) -> Floats:
+    if isinstance(observations, np.ma.MaskedArray) and np.ma.is_masked(observations):
+        raise FovaError("Observations hold masked values, and a policy needs every number. Fill them in.")
     try:
-        return np.asarray(observations, np.float32)
+        given = np.asarray(observations)
+        if given.dtype.kind in "USMmcV":  # texts, times and complex numbers become numbers of another meaning
+            raise FovaError(f"Observations must be arrays of numbers, but hold {given.dtype}.")
+        with np.errstate(over="ignore"):  # what becomes infinite is refused
+            return given.astype(np.float32, copy=False)
     except (TypeError, ValueError) as error:
         raise FovaError(f"Observations must be arrays of numbers: {error}.") from error
 
@@ -338,6 +344,10 @@ def _parameters_of(net: Any) -> dict[str, Any]:
 
 def load_policy(path: str | Path) -> Policy:
     """The policy of a run directory, or of a `.safetensors` file with its `.json` beside it."""
+    if not isinstance(path, str | Path) or "\0" in str(path):
+        raise FovaError(
+            f"The policy is {shown(path)}, but must be the path of a run directory or of a policy's file."
+        )
     path = Path(path)
     if path.is_dir():
         path = path / "policy.safetensors"

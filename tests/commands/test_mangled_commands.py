@@ -58,7 +58,7 @@ def refused(fova_command, tmp_path):
         ("--address is empty", (*GRID, "--on", "ray", "--address", "")),
         ("There is no task called 'nope'", (*GRID, "--task", "nope")),
         ("fqe evaluates a policy and trains none", (*GRID, "--algorithms", "fqe")),
-        ("There is no file or folder 'no.npz'", ("compare", "--clients", "no.npz", "--dry-run")),
+        ("no.npz'. Check the spelling", ("compare", "--clients", "no.npz", "--dry-run")),
         ("No clients were given", ("compare", "--clients", "--dry-run")),
         ("seed is 99", ("data", "make", "maze2d-umaze/random", "--size=10", f"--seed={HUGE}")),
         ("seed is -1", ("data", "inspect", "maze2d-umaze/random", "--seed=-1")),

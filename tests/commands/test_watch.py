@@ -28,7 +28,7 @@ def test_it_serves_until_ctrl_c_and_then_says_nothing(tmp_path):
 
 def test_a_wrong_port_or_folder_is_one_message(fova_command, tmp_path):
     code, _, err = fova_command("watch", tmp_path, "--port", 70_000)
-    assert (code, err) == (2, "error: port is 70000, but must be from 0 to 65535.\n")
+    assert (code, err) == (2, "error: port is 70000, but must be at least 0 and at most 65,535.\n")
     code, _, err = fova_command("watch", "nowhere")
     assert code == 2
     assert "nowhere is not a folder" in err

@@ -76,7 +76,7 @@ def test_with_tyro_and_rich_the_commands_of_a_policy_work(tmp_path):
     site = installation(tmp_path, *needed)
     make_policy().save(tmp_path / "policy.safetensors")
     code, said = command(site, "serve", tmp_path, "--port", "99999")
-    assert (code, said) == (2, "error: port is 99999, but must be at most 65535.")
+    assert (code, said) == (2, "error: port is 99999, but must be at least 0 and at most 65,535.")
     code, said = command(site, "serve", tmp_path / "none")
     assert code == 2
     assert "There is no policy at" in said

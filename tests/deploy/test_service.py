@@ -314,7 +314,7 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path, number):
 def test_options_that_make_no_sense_are_refused(tmp_path, fova_command):
     make_policy().save(tmp_path / "policy.safetensors")
     for option, words in (
-        (("--port", "99999"), "port is 99999, but must be at most 65535"),
+        (("--port", "99999"), "port is 99999, but must be at least 0 and at most 65,535"),
         (("--max-bytes", "0"), "max_bytes is 0, but must be at least 1"),
         (("--warn-beyond", "nan"), "warn_beyond is nan"),
         (("--host", "no.such.host.invalid"), "cannot listen on no.such.host.invalid"),

@@ -127,6 +127,6 @@ files.write_atomically(Path(sys.argv[1]), b"content")
 def test_a_folder_is_no_file_to_write_to(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in (Path(), Path("/"), tmp_path):
-        with pytest.raises(IsADirectoryError):
+        with pytest.raises(FovaError, match="is a folder, not a file"):
             write_atomically(folder, b"")
     assert list(tmp_path.iterdir()) == []

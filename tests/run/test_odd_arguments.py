@@ -7,6 +7,8 @@ import pytest
 
 import fova
 from fova.errors import FovaError
+from fova.policy import Policy
+from fova.spaces import Space
 from hospitals import hospital
 from tiny import make_transitions, save_npz
 
@@ -19,6 +21,11 @@ COLUMNS = {
     "terminal": "died",
 }
 WARD = ["ward.npz"]
+
+
+def small_policy():
+    weights = {"last.weight": np.ones((3, 2), np.float32), "last.bias": np.zeros(2, np.float32)}
+    return Policy("deterministic", weights, Space.unit(3, 2))
 
 
 @pytest.fixture(autouse=True)
@@ -78,3 +85,42 @@ def test_a_client_of_the_wrong_kind(given):
 def test_settings_of_the_judge_of_the_wrong_kind(given):
     with pytest.raises(FovaError, match="of the judge is"):
         fova.JudgeSettings(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"directory": None}, "directory is None, but must be the path of a folder"),
+        ({"directory": "run", "federation": 3}, "federation is a int, but must be a Federation."),
+        ({"directory": "run", "on_round": 3}, "on_round is 3, but must be a function"),
+    ],
+)
+def test_an_argument_of_resume_of_the_wrong_kind(given, words):
+    with pytest.raises(FovaError, match=re.escape(words)):
+        fova.resume(**given)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"run", "a\0b"])
+def test_what_is_no_path_of_a_policy(path):
+    with pytest.raises(FovaError, match="must be the path of a run directory"):
+        fova.load_policy(path)
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        ["1", "2", "3"],
+        np.zeros(3, "M8[s]"),
+        [1j, 1, 1],
+        np.ma.masked_array(np.zeros(3), [1, 0, 0]),
+    ],
+)
+def test_what_is_no_observation(observation):
+    with pytest.raises(FovaError, match="Observations"):
+        small_policy()(observation)
+
+
+def test_whole_numbers_and_a_mask_that_hides_nothing_are_observations():
+    expected = small_policy()(np.array([1.0, 0.0, 1.0]))
+    for same in ([1, 0, 1], [True, False, True], np.ma.masked_array([1.0, 0.0, 1.0], [0, 0, 0])):
+        np.testing.assert_array_equal(small_policy()(same), expected)

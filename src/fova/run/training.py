@@ -121,6 +121,9 @@ def resume(
     `progress` and `on_round` are those of `train`.
     """
     _insist_on_callable(on_round)
+    directory = _directory(directory)
+    if not (federation is None or isinstance(federation, Federation)):
+        raise FovaError(f"federation is a {type(federation).__name__}, but must be a Federation.")
     progress = by_default(progress)
     try:
         with explained(lambda: f"Stopped; the run did not change.\nContinue with: fova train --resume {directory}"):

@@ -156,7 +156,7 @@ def _as_arrow(source: Any, name: str) -> "pyarrow.Table":
     with decoding(name, "", "Give a pandas or polars frame, an Arrow table, or a dict of columns."):
         if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__"):
             return pyarrow.table(source)
-    if is_table(source):
+    if is_table(source) and hasattr(source, "columns"):
         return pyarrow.table({column: list(source[column]) for column in source.columns})
     raise FovaError(
         f"The data of {name!r} is a {type(source).__name__}, but must be a file, a pandas or polars frame, an "
