@@ -61,8 +61,9 @@ def pytest_terminal_summary(terminalreporter):
     reports = terminalreporter.stats.get("skipped", [])
     unseen = [report for report in reports if "in_browser" in report.nodeid]
     if unseen:
-        terminalreporter.write_sep("!", f"{len(unseen)} browser tests did NOT run", red=True)
         terminalreporter.write_line(
-            "They need Chromium, and axe-core for accessibility. `bash .ci/run` installs both. By hand: apt-get "
-            "install chromium, npm install axe-core, then FOVA_AXE=PATH/axe.min.js make test"
+            f"{len(unseen)} browser tests did NOT run. `bash .ci/run` installs what they need: Chromium, axe-core "
+            "(by hand: apt-get install chromium, npm install axe-core, FOVA_AXE=PATH/axe.min.js make test)",
+            red=True,
+            bold=True,
         )

@@ -76,19 +76,21 @@ def test_the_same_seed_twice_gives_the_same_bytes(finished, tmp_path):
     assert contents(tmp_path / "again") == contents(finished.directory)
 
 
-@pytest.mark.parametrize("stopped_after", [2, 5])
+@pytest.mark.parametrize(("stopped_after", "by"), [(2, signal.SIGINT), (5, signal.SIGTERM)])
 @pytest.mark.parametrize("checkpoint_seconds", [0.0, 1e6])
-def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(finished, tmp_path, stopped_after, checkpoint_seconds):
+def test_a_signal_saves_and_resume_ends_with_the_same_bytes(
+    finished, tmp_path, stopped_after, by, checkpoint_seconds
+):
     directory = tmp_path / "stopped"
 
-    class PressesCtrlC(Quiet):
+    class SendsSignal(Quiet):
         def round(self, entry):
             if entry["round"] == stopped_after:
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), by)
 
     settings = TINY | {"checkpoint_seconds": checkpoint_seconds}
     with pytest.raises(Interrupted, match=f"round {stopped_after} of 6(.|\n)*fova train --resume {directory}"):
-        fova.train(clients=federation(), directory=directory, progress=PressesCtrlC(), **settings)
+        fova.train(clients=federation(), directory=directory, progress=SendsSignal(), **settings)
     assert not RunDirectory.open(directory).is_complete()
     fova.resume(directory, federation=federation())
     assert contents(directory) == contents(finished.directory)
@@ -120,14 +122,15 @@ def test_ctrl_c_before_the_first_round_starts_no_run(tmp_path):
     assert progress.finished
 
 
-def test_ctrl_c_twice_stops_with_the_last_checkpoint_kept(finished, tmp_path):
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_two_signals_stop_with_the_last_checkpoint_kept(finished, tmp_path, by):
     directory = tmp_path / "stopped"
 
     class Impatient(Quiet):
         def round(self, entry):
             if entry["round"] == 3:
                 for _ in range(2):
-                    signal.raise_signal(signal.SIGINT)
+                    signal.raise_signal(by)
 
     with pytest.raises(Interrupted, match="up to round 3 of 6"):
         fova.train(clients=federation(), directory=directory, progress=Impatient(), **TINY)
