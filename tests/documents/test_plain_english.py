@@ -28,6 +28,10 @@ STUMBLES = {
     "said shorter": "the same, shorter",
     "no number serves every task": "no fixed number suits every task",
     "there is data enough": "there is enough data",
+    "who is listened to": "how clients are weighted",
+    "what follows is worth nothing": "later figures mean nothing",
+    "nobody's business": "is left out",
+    "in the beginning": "at the start",
 }
 SUFFIXES = (".md", ".py", ".toml", ".ipynb", ".jinja", ".yml")
 
