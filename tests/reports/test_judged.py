@@ -70,6 +70,9 @@ def test_federated_against_local(tmp_path):
     verdict(local, value=6.0)
     page = write_report([federated, local], tmp_path / "page.html", {}).read_text()
     assert "fova: By the judge, taking part pays at 2 of 2 clients." in page
+    assert "fova: does taking part pay?" in page
+    # Both fits have an error of 0.1 and a bias of 0.2: 1.645 * sqrt(0.1^2 + 0.1^2) + 0.2 + 0.2 = 0.63.
+    assert page.count("+3.00 ± 0.63") == 2
 
 
 def test_a_damaged_verdict_is_named(run):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fova.evaluation.judging.participation import Participation, in_words, taking_part
 from fova.evaluation.judging.verdict import Figures, Verdict
 from fova.reports import svg
+from fova.reports.cells import Cell, Table
 from fova.reports.charts import Chart
 from fova.reports.groups import Group
 from fova.reports.palette import DATA, SERVER
@@ -91,6 +92,25 @@ def _row(name: str, figures: Figures) -> svg.Interval:
 def participation_sentences(groups: Sequence[Group]) -> list[str]:
     """Does taking part pay? In words, for each algorithm that `participations` finds."""
     return [f"{algorithm}: {in_words(clients)}" for algorithm, clients in participations(groups).items()]
+
+
+def participation_tables(groups: Sequence[Group]) -> list[Table]:
+    """For each such algorithm one row per client: its data, its own policy and the federated policy."""
+    columns = ("client", "its data", "its own policy", "federated policy", "gain", "finding")
+    return [
+        Table(
+            f"{algorithm}: does taking part pay? Discounted returns by the judge; ± is half of a 90 % interval",
+            columns,
+            [_participation_row(name, found) for name, found in clients.items()],
+        )
+        for algorithm, clients in participations(groups).items()
+    ]
+
+
+def _participation_row(name: str, found: Participation) -> list[Cell]:
+    values = [Cell(f"{value:.2f}", value) for value in (found.data, found.local, found.federated)]
+    gain = Cell(f"{found.gain:+.2f} ± {found.reach:.2f}", found.gain)
+    return [Cell(name, name), *values, gain, Cell(found.payoff, found.payoff)]
 
 
 def participations(groups: Sequence[Group]) -> dict[str, dict[str, Participation]]:

@@ -16,7 +16,7 @@ from fova.reports.cells import RUN_COLUMNS, Table, client_comparison, clients_ta
 from fova.reports.charts import Chart, VoteCharts
 from fova.reports.diagnostics import diagnostics
 from fova.reports.groups import Group, comparable, read_groups
-from fova.reports.judged import JudgedSection, judged_section, participation_sentences
+from fova.reports.judged import JudgedSection, judged_section, participation_sentences, participation_tables
 from fova.reports.rendering import Live, render
 from fova.reports.reproduce import config_command, train_command
 from fova.reports.scenes import Scene, scene
@@ -144,7 +144,7 @@ def _overview(groups: Sequence[Group]) -> Overview:
             name if len(by_data) > 1 else "",
             [*story.comparison(members), *participation_sentences(members)],
             _present(charts.learning_curves(members)),
-            _present(summary_table(members), client_comparison(members)),
+            [*_present(summary_table(members), client_comparison(members)), *participation_tables(members)],
         )
         for name, members in by_data.items()
     ]
