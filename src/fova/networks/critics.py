@@ -59,14 +59,18 @@ class TwinCritic(eqx.Module):
     ) -> Float[Array, "2 sample batch"]:
         """Q1 and Q2 as in a call, for many actions of each state.
 
-        The observation's part of the first layer and its gradient are computed once, not for every action.
+        The observation's part of the first layer and its gradient are computed once, not for every action. Actions
+        are scored one after another: the numbers between two layers then fit into a processor's cache.
         """
 
         def score(net: MLP) -> Float[Array, "sample batch"]:
             first, columns = net.layers[0], observation.shape[-1]
             shared = observation @ first.weight[:columns] + first.bias
-            product = shared + action @ first.weight[columns:]
-            return net.after_first(product.reshape(-1, product.shape[-1]))[:, 0].reshape(action.shape[:-1])
+
+            def one(action: Float[Array, "batch action"]) -> Float[Array, " batch"]:
+                return net.after_first(shared + action @ first.weight[columns:])[:, 0]
+
+            return jax.lax.map(one, action)
 
         return jax.vmap(score)(self.net)
 
