@@ -254,9 +254,12 @@ class Reached(NamedTuple):
     lines: dict[str, set[int]]
     seconds: dict[str, float]
 
-    def tests(self, line: int, body: range) -> list[str]:
-        """The tests that reach a function, in the order in which they run for a change of the line."""
-        tests = [test for test, lines in self.lines.items() if not lines.isdisjoint(body)]
+    def tests(self, line: int, body: range | None) -> list[str]:
+        """The tests that reach a function, in the order in which they run for a change of the line.
+
+        Without a function, all of them: what is set on import concerns tests that reach no line afterwards, too.
+        """
+        tests = [test for test, lines in self.lines.items() if body is None or not lines.isdisjoint(body)]
         return sorted(tests, key=lambda test: (line not in self.lines[test], self.seconds[test]))
 
 
@@ -499,11 +502,10 @@ def try_file(file: str, tests: list[str], tree: Path, judged: list[dict[str, str
 
 
 def _is_killed(mutant: Mutant, source: bytes, reach: Reached, tree: Path) -> bool:
-    everything = range(len(source))
-    body = next((body for body in function_bodies(source) if mutant.line in body), everything)
+    body = next((body for body in function_bodies(source) if mutant.line in body), None)
     code = None
-    if body is everything or not reach.imported.isdisjoint(body):
-        body = everything
+    if body is None or not reach.imported.isdisjoint(body):
+        body = None
     else:
         code = changed_code(source, mutant.applied(source), tree / mutant.file)
     tests = reach.tests(mutant.line, body)
