@@ -89,7 +89,7 @@ def test_every_chart_has_drawn(page, report):
     assert titles == [
         "Return over training",
         "Server against clients, at the end",  # fed-bc
-        "Server against clients, at the end",  # fed-bc with other rewards
+        "What each client's data earned",  # fed-bc with other rewards, which is not finished
         "Server against clients, at the end",  # fova
         "Votes at expert-1",
         "Votes at random-1",
