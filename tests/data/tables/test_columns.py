@@ -146,6 +146,10 @@ def test_columns_that_do_not_fit_are_named(changes, reason):
     assert reason in refusal(of(**changes).resolve, NAMES, "north")
 
 
+def test_the_time_and_the_reward_before_may_be_observed():
+    assert of(observations=["hour", "pay"]).resolve(NAMES, "north").observations == ("hour", "pay")
+
+
 def test_an_action_may_be_named_as_a_category():
     assert of(categories=["dose", "hr"]).resolve(NAMES, "north").actions == ("dose",)
 

@@ -7,6 +7,7 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.logged import read, sentinel_in
 from fova.data.tables.values import Coded
 from fova.errors import FovaError
+from fova.recipe import Input
 
 COLUMNS = {
     "episode": "who", "time": "hour", "observations": ["hr"], "action": "dose", "reward": "pay", "terminal": "none",
@@ -25,6 +26,16 @@ def refusal(columns=None, **changes):
     with pytest.raises(FovaError) as refused:
         logged(columns, **changes)
     return str(refused.value)
+
+
+def test_observations_are_encoded_by_the_agreed_recipe():
+    found = logged({"ward": ["B", "A", "B", "C", "A"]}, observations=["hr", "ward"])
+    inputs = [Input("hr", "refuse", None), Input("ward", "refuse", None, ("A", "B"))]
+    # the heart rate, A, B, any other ward
+    assert found.encode(inputs).tolist() == [
+        [80, 0, 1, 0], [81, 1, 0, 0], [82, 0, 1, 0], [90, 0, 0, 1], [91, 1, 0, 0],
+    ]  # fmt: skip
+    assert found.notes[-1] == "ward: not in the vocabulary, counted as unknown: 'C'."
 
 
 # --- Gaps ---

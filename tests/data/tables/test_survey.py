@@ -93,6 +93,11 @@ def test_a_given_mean_and_vocabulary_are_kept():
     assert ward.categories == ("C", "A")
 
 
+def test_marks_of_missing_values_that_are_no_numbers_concern_categories_only():
+    hr, ward = agreed(told(na="-999,?"), na="-999,?").recipe.inputs
+    assert (hr.na, ward.na) == (("-999",), ("-999", "?"))
+
+
 def test_choices_are_those_of_all_clients():
     first, second = told({"dose": ["x", "y", "x"]}), told({"dose": ["z", "y", "z"]})
     found = agreed(first, second)

@@ -70,7 +70,7 @@ def test_mostly_numbers_is_more_than_half():
     assert holds("1", "2", "a")
     assert not holds("1", "a")
     assert holds("1,5", "2,5")  # with a mistake in it
-    assert not holds(None, None)
+    assert holds(None, None) is False
     assert holds("1", "a", "a", na=("a",))
 
 
@@ -153,6 +153,7 @@ def test_flags_are_0_and_1():
     ("column", "codes", "names"),
     [
         (["b", "a", "b"], [0, 1, 0], ["b", "a"]),
+        (["a", "a", "b"], [0, 0, 1], ["a", "b"]),
         ([7, 7, 5], [0, 0, 1], [7, 5]),
         (pyarrow.DictionaryArray.from_arrays([1, 0, 1], ["a", "b"]), [0, 1, 0], ["b", "a"]),
         (pyarrow.DictionaryArray.from_arrays([2, 0, 1], ["a", "b", "c"]), [0, 1, 2], ["c", "a", "b"]),

@@ -293,19 +293,12 @@ def episodes(table: Columnar, name: str) -> tuple[NDArray[np.int64], NDArray[Any
         names, codes = encoded.dictionary.to_numpy(zero_copy_only=False), encoded.indices.to_numpy()
     refuse_unclear_labels(names, codes, table.name, name)
     codes = codes.astype(np.int64)
-    if _ascending(codes):
-        return codes, names
     first = np.full(len(names), len(codes), np.int64)
     np.minimum.at(first, codes, np.arange(len(codes)))
     order = np.argsort(first, kind="stable")
     rank = np.empty(len(names), np.int64)
     rank[order] = np.arange(len(names))
     return rank[codes], names[order]
-
-
-def _ascending(codes: NDArray[np.int64]) -> bool:
-    """Whether codes are already numbered by first appearance: a dictionary may be in any order."""
-    return bool(len(codes) == 0 or (codes[0] == 0 and (np.diff(codes) >= 0).all() and (np.diff(codes) <= 1).all()))
 
 
 def clock(table: Columnar, name: str) -> tuple[Clock, list[str]]:
