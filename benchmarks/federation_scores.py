@@ -18,7 +18,8 @@ from fova import algorithms
 from fova.data.normalise import Normaliser
 from fova.errors import FovaError
 from fova.evaluation.rollouts import play
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.federation.engine import RoundReport, RoundSettings, State
 from fova.federation.simulation import Simulation
 from fova.machine import runtime

@@ -24,7 +24,8 @@ import numpy as np
 import fova
 from fova.evaluation.judging.judge import JudgeSettings, judge
 from fova.evaluation.rollouts import play
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.machine.files import write_atomically
 from fova.paper import calibration, marked
 from fova.policy import Policy, load_policy

@@ -25,7 +25,8 @@ from fova.algorithms.base import replace as changed
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.evaluation.rollouts import play
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.federation.statistics import ClientStatistics
 from fova.policy import from_actor
 from fova.run.config import Config, RunConfig

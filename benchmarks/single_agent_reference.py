@@ -22,7 +22,8 @@ import numpy as np
 import fova
 from fova.evaluation.rollouts import EVALUATION_SEED
 from fova.evaluation.statistics import mean_over_runs
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.federation.statistics import client_statistics, common_normaliser
 from fova.run.directory import RunDirectory
 from fova.tasks import registry

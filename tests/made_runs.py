@@ -16,7 +16,8 @@ from typing import Any
 
 import fova
 from fova import algorithms
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.run.config import Config, RunConfig
 from fova.run.directory import RunDirectory
 from fova.tasks import registry

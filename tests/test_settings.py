@@ -8,7 +8,7 @@ import pytest
 
 from fova import algorithms
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 from fova.network.server_config import ServerConfig
 from fova.run.config import RunConfig
 from fova.settings import Within, check_ranges, fill, ranges, shown

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fova.evaluation.judging.judge import JudgeSettings as JudgeSettings
     from fova.evaluation.judging.judge import judge as judge
     from fova.evaluation.judging.verdict import Verdict as Verdict
-    from fova.federation.clients import ClientSpec as ClientSpec
+    from fova.federation.client_specs import ClientSpec as ClientSpec
     from fova.federation.clients import Federation as Federation
     from fova.policy import Policy as Policy
     from fova.policy import load_policy as load_policy
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
-    "ClientSpec": "fova.federation.clients",
+    "ClientSpec": "fova.federation.client_specs",
     "Federation": "fova.federation.clients",
     "FovaError": "fova.errors",
     "JudgeSettings": "fova.evaluation.judging.judge",

@@ -3,7 +3,7 @@
 import pytest
 
 from fova import algorithms
-from fova.federation.clients import ClientSpec, complete
+from fova.federation.client_specs import ClientSpec, complete
 from fova.paper import cost
 from fova.run.config import Config, RunConfig
 from fova.tasks import datasets

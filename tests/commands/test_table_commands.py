@@ -10,7 +10,7 @@ import hospitals
 from fova.algorithms.bc import FedBc
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 from fova.run.config import Config, load_config
 from fova.run.training import build_federation
 

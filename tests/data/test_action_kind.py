@@ -12,7 +12,8 @@ from fova.data.npz import save_npz
 from fova.data.sources import load
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.spaces import Box, Discrete
 from tiny import make_transitions, npz_arrays
 

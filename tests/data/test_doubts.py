@@ -74,7 +74,8 @@ def test_numbers_with_leading_zeros_are_refused_by_name(tmp_path):
 
 
 def test_actions_beyond_bounds_that_nobody_declared(tmp_path):
-    from fova.federation.clients import ClientSpec, Federation
+    from fova.federation.client_specs import ClientSpec
+    from fova.federation.clients import Federation
 
     write_npz(tmp_path / "a.npz", actions=np.full((7, 2), 3.25) * [1, -2])
     with pytest.raises(FovaError, match="The bounds of the actions are not declared") as refused:

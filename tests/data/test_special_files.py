@@ -13,7 +13,7 @@ from fova.algorithms import configure
 from fova.commands.data import command as data_command
 from fova.data.sources import load
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec, is_file, located
+from fova.federation.client_specs import ClientSpec, is_file, located
 from fova.run.config import Config
 from patience import PATIENCE
 

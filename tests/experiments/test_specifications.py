@@ -2,7 +2,7 @@ import pytest
 
 from fova.errors import FovaError
 from fova.experiments.specifications import Case, Entry, Scale, Variant, line_of
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 
 RUN = {"rounds": 4, "local_steps": 2}
 

@@ -8,7 +8,8 @@ from fova.data.npz import save_npz
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.spaces import Discrete, Space
 from fova.tasks.registry import Task
 from hospitals import hospital

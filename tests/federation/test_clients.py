@@ -3,7 +3,8 @@ import pytest
 
 from fova.data.transitions import Episode
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec, Federation, complete
+from fova.federation.client_specs import ClientSpec, complete
+from fova.federation.clients import Federation
 from fova.federation.statistics import client_statistics, common_normaliser
 from fova.spaces import Space
 from fova.tasks import registry

@@ -8,7 +8,8 @@ from algorithms.discrete.corridor import SPACE, walks
 from fova.algorithms import configure
 from fova.data.npz import save_npz
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.network import server as flower_server
 from fova.network.plan import Plan
 from fova.network.server_config import ServerConfig, create_run, make_plan

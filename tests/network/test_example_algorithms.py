@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fova import algorithms
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.network import server
 from fova.network.server_config import ServerConfig, create_run
 from fova.progress import Quiet

@@ -16,7 +16,8 @@ from fova.data.sources import load
 from fova.errors import FovaError
 from fova.evaluation.judging.judge import JudgeSettings
 from fova.evaluation.judging.verdict import Figures
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.network import server
 from fova.network.judging import Judging
 from fova.network.server_config import ServerConfig, create_run, read_server, write_server

@@ -9,7 +9,8 @@ from test_processes import place  # noqa: F401  a fixture
 
 import fova
 from fova.evaluation.judging.judge import JudgeSettings
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.network.certificates import make
 from fova.run.directory import RunDirectory
 from patience import PATIENCE

@@ -22,7 +22,8 @@ from test_judging import (  # noqa: F401  `files` and `small_fits` are fixtures
 from fova.errors import FovaError
 from fova.evaluation.judging.judge import Promise, judge
 from fova.federation import accountant
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.federation.privacy import Privacy
 from fova.network.budget import Budget
 from fova.run.directory import RunDirectory

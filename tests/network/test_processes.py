@@ -8,7 +8,8 @@ from place import Place, free_port
 
 from fova.algorithms import configure
 from fova.data.transitions import Episode, from_episodes
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.network.certificates import make
 from fova.policy import load_policy
 from fova.run.config import Config, RunConfig

@@ -16,7 +16,8 @@ from in_process import InProcessGrid
 from fova.algorithms import configure
 from fova.data.sources import load
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.federation.privacy import secret_key
 from fova.machine.interrupts import Interrupted
 from fova.network import client as flower_client

@@ -9,7 +9,7 @@ import pytest
 
 import fova
 from fova.algorithms import configure
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 from fova.network import server
 from fova.network.server_config import ServerConfig, create_run
 from fova.progress import Quiet

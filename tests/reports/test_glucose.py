@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 from fova.reports.glucose import Section, outcomes_figure
 from fova.reports.groups import read_groups
 from fova.reports.scenes import Scene, scene

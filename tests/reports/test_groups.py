@@ -1,7 +1,7 @@
 import pytest
 
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 from fova.reports.groups import comparable, read_groups
 from made_runs import CLIENTS, make_run, start_run
 

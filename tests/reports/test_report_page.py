@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 from fova.reports.groups import read_groups
 from fova.reports.page import page, write_report
 from fova.reports.scenes import Scene

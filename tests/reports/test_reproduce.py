@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fova import algorithms
 from fova.commands.train import parse_train
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 from fova.reports.reproduce import train_command
 from fova.run.config import Config, RunConfig
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fova.data.normalise import Normaliser
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 from fova.networks import make_actor
 from fova.policy import from_actor
 from fova.reports import film

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from fova import algorithms
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 from fova.run.config import Config, RunConfig, load_config, read_toml
 
 CLIENTS = """

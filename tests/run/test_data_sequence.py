@@ -9,7 +9,8 @@ import pytest
 import fova
 from federation.test_clients import TASK
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.run import training
 from fova.run.config import RunConfig
 from fova.run.directory import RunDirectory
@@ -35,12 +36,12 @@ def finished(tmp_path_factory):
 
 def test_a_source_that_comes_again_goes_on_where_it_ended():
     specs = [ClientSpec("good", 10, name="a"), ClientSpec("good", 10, name="b")]
-    turns = Federation.in_sequence(specs, ("good", "bad", "good"), TASK).turns()
+    turns = Federation.in_sequence(specs, ("good", "bad", "good"), task=TASK).turns()
     rewards = [{name: list(data.rewards[[0, -1]]) for name, data in turn.clients.items()} for turn in turns]
     assert rewards == [
         {"a": [0, 9], "b": [10, 19]}, {"a": [0, 9], "b": [10, 19]}, {"a": [20, 29], "b": [30, 39]},
     ]  # fmt: skip
-    held = Federation.in_sequence(specs, ("good", "good"), TASK).whole_clients()
+    held = Federation.in_sequence(specs, ("good", "good"), task=TASK).whole_clients()
     np.testing.assert_array_equal(held["b"].rewards, [*range(10, 20), *range(30, 40)])
 
 

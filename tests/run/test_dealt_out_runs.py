@@ -13,7 +13,7 @@ import pytest
 
 from fova.algorithms import configure
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 from fova.machine.cluster import Ended, free_port
 from fova.progress import Quiet
 from fova.run import processes, training

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.spaces import Space
 from fova.tasks import registry
 from fova.tasks.registry import Task

@@ -53,7 +53,7 @@ def describe(config: "Config", directory: Path) -> list[str]:
 
 
 def _rows(config: "Config") -> Rows:
-    from fova.federation.clients import DEFAULT_SIZE, complete, insist_on_sources, is_file, sources_of
+    from fova.federation.client_specs import DEFAULT_SIZE, complete, insist_on_sources, is_file, sources_of
     from fova.run.training import build_federation
     from fova.tasks import registry
 

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from fova import algorithms
 from fova.evaluation.rollouts import Rollouts, first_seed, play
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.machine.files import write_atomically
 from fova.policy import Policy
 from fova.progress import Progress

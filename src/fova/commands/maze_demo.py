@@ -8,7 +8,8 @@ from typing import Any
 
 from fova import algorithms
 from fova.evaluation.rollouts import first_seed, play
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.machine.files import write_atomically
 from fova.policy import load_policy
 from fova.progress import Progress

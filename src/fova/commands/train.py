@@ -141,7 +141,7 @@ def parse_train(arguments: list[str]) -> tuple["Config", TrainOptions]:
     from fova.commands.run_arguments import parse_run
 
     config, parsed = parse_run(arguments, TrainOptions, "fova train")
-    from fova.federation.clients import ClientSpec
+    from fova.federation.client_specs import ClientSpec
 
     clients = tuple(ClientSpec(data) for data in parsed.clients) or config.clients
     if parsed.size is not None:

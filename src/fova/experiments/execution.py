@@ -15,7 +15,7 @@ from fova.experiments.parts import EVERYTHING, Part, Shard
 from fova.experiments.results import Results, RunResult, candidates, collect
 from fova.experiments.runner import Named, Outcome, run_all, run_states
 from fova.experiments.specifications import Entry, PlannedRun, Scale
-from fova.federation.clients import insist_on_sources, sources_of
+from fova.federation.client_specs import insist_on_sources, sources_of
 from fova.machine.runtime import processors
 from fova.run.directory import RunDirectory
 from fova.run.training import insist_on_clients, insist_on_training

@@ -26,7 +26,7 @@ from fova.evaluation.metrics import (
 )
 from fova.experiments.parts import Part
 from fova.experiments.specifications import Entry, Measured, PlannedRun, Scale
-from fova.federation.clients import complete
+from fova.federation.client_specs import complete
 from fova.machine.files import insist_on_regular, write_atomically
 from fova.run.config import Config
 from fova.run.directory import RunDirectory

@@ -14,7 +14,7 @@ from fova import algorithms
 from fova.data.tables.columns import Columns
 from fova.errors import FovaError, unknown
 from fova.experiments.parts import EVERYTHING, Part
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 from fova.run.config import Config, RunConfig
 from fova.settings import fill
 

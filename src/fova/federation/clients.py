@@ -1,19 +1,12 @@
-"""A federation's clients: from the user's description to checked data that is ready for training.
+"""A federation's clients with their data, made or read, checked and ready for training.
 
-A client's data is a quality that a task can make (`expert`, `random`, ...), a mixture of qualities in percent of
-its rows (`expert:90+random:10`) or a file. `2-expert-2-random` describes four clients at once. Clients with the
-same source get consecutive pieces that do not overlap, unless an offset is given. A piece starts at the start of an
-episode if the source has enough data.
+`client_specs.py` holds what a user writes about them, `row_ranges.py` which rows of a source each client gets.
 """
 
-import os
-import unicodedata
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from rich.table import Table
@@ -21,64 +14,30 @@ from rich.table import Table
 from fova.data import hold_out, partition, sources
 from fova.data.action_kind import ActionKind, LoggedActions, discrete_actions
 from fova.data.doubts import remarks
-from fova.data.minari_store import looks_like_id
 from fova.data.normalise import Normaliser
 from fova.data.paths import as_path
 from fova.data.tables.arrow import insist_on_table
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions, check, join, refuse_unbounded
-from fova.errors import FovaError, unknown
+from fova.errors import FovaError
 from fova.federation.action_spaces import Bounds, agreed_actions, bounded, declared_bounds, insist_on_actions
+from fova.federation.client_specs import (
+    DEFAULT_SIZE,
+    ClientSpec,
+    complete,
+    insist_on_name,
+    insist_on_sources,
+    is_file,
+    parts_of,
+)
+from fova.federation.row_ranges import placed_rows
 from fova.recipe import Recipe
-from fova.settings import Within, check_kinds, check_ranges, shown
 from fova.spaces import ActionSpace, Space
 from fova.tasks import datasets
 from fova.tasks.registry import Task
 
-DEFAULT_SIZE = 5000
-MOST_ROWS = 1_000_000_000
-LONGEST_NAME = 300  # characters; the name of a file has 255 at most
 TURN = ", turn "  # between a client's name and the number of its data in a sequence
-
-
-@dataclass(frozen=True)
-class ClientSpec:
-    """The user's description of one client."""
-
-    data: str
-    """A quality of the task (expert, random, ...), a mixture (expert:90+random:10), a data file, or several clients
-    at once (2-expert-2-random)."""
-    size: Annotated[int | None, Within(2, MOST_ROWS)] = None
-    """Transitions to take; by default 5000 of a quality, an even share of a file."""
-    offset: Annotated[int | None, Within(0, MOST_ROWS)] = None
-    """Row to start from in the source; by default the next episode after the previous client of the same source.
-    Each part of a mixture starts at its share of the offset."""
-    name: str | None = None
-    """Name of the client; by default its source and a number."""
-    insist_privacy: str | None = None
-    """The least privacy that `fova client` accepts: clip=1,noise=2,epsilon=8. It is not for simulations."""
-
-    def __post_init__(self) -> None:
-        check_kinds(self, "of a client")
-        check_ranges(self)
-        if not self.data:
-            raise FovaError("A client's data is an empty name. Name a quality of the task, or a file.")
-        if self.name is not None:
-            insist_on_name(self.name, f"The client with data {shown(self.data)}")
-
-
-def insist_on_name(name: str, whose: str) -> None:
-    """Refuse a name that the files of a run or a terminal could not show as this client's."""
-    if not name.strip():
-        raise FovaError(f"{whose} has an empty name. Leave the name out for the default.")
-    if name == "server":
-        raise FovaError(f"{whose} is called 'server', which is the name of the global policy. Choose another name.")
-    if len(name) > LONGEST_NAME or any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
-        raise FovaError(
-            f"{whose} is called {shown(name)}, but a name has at most {LONGEST_NAME} characters and no control "
-            "characters."
-        )
 
 
 @dataclass(frozen=True)
@@ -155,7 +114,7 @@ class Federation:
         if not specs:
             raise FovaError("No clients were given. Name them, for instance: --clients expert expert random random")
         specs = complete(specs)
-        parts = [part for spec in specs for part in _parts(spec)]
+        parts = [part for spec in specs for part in parts_of(spec)]
         if only is not None and reader is None:  # tables are all read: the recipe comes from all of them
             needed = {part.data for part in parts if part.name in only}
             parts = [part for part in parts if part.data in needed]
@@ -176,33 +135,8 @@ class Federation:
             insist_on_actions(task.name, task.space.action, found, actions, tuple(action_names))
         if recipe is not None and task is None and action is None and bounds is None:
             refuse_unbounded(loaded.values(), beyond=0.0)
-        counts = Counter(part.data for part in parts)
-        even = {source: len(loaded[source]) // count for source, count in counts.items()}
-        for spec in parts:
-            if spec.size is None and even[spec.data] < 2:
-                raise FovaError(
-                    f"{spec.data} has {len(loaded[spec.data]):,} transitions, but each of its clients needs at "
-                    "least 2. Name it for fewer clients."
-                )
-        pieces: dict[str, list[Transitions]] = {}
-        placed: list[ClientSpec] = []
-        for number, spec in enumerate(parts):
-            size = spec.size if spec.size is not None else even[spec.data]
-            data = loaded[spec.data]
-            later = [s for s in parts[number + 1 :] if s.data == spec.data and s.offset is None]
-            wanted = size + sum(even[s.data] if s.size is None else s.size for s in later)
-            offset = spec.offset if spec.offset is not None else _next_free(data, wanted, spec.data, placed)
-            if offset + size > len(data):
-                raise FovaError(
-                    f"Client {spec.name!r} wants rows {offset} to {offset + size} of {spec.data}, "
-                    f"which has {len(data)}. Ask for a smaller size."
-                )
-            placed.append(replace(spec, size=size, offset=offset))
-            if only is not None and spec.name not in only:
-                continue
-            piece = data if size == len(data) else data[offset : offset + size]
-            pieces.setdefault(str(spec.name), []).append(piece)
-        clients = {name: join(held) if len(held) > 1 else held[0] for name, held in pieces.items()}
+        placed = placed_rows(parts, loaded)
+        clients = _pieces([spec for spec in placed if only is None or spec.name in only], loaded)
         federation = Federation.of(clients, task, bounds, action, actions)
         return replace(federation, specs=tuple(placed), recipe=recipe, notes=notes)
 
@@ -238,22 +172,12 @@ class Federation:
 
     @staticmethod
     def in_sequence(
-        specs: Sequence[ClientSpec],
-        sequence: Sequence[str],
-        task: Task | None = None,
-        seed: int = 0,
-        bounds: Bounds = None,
-        tell: Callable[[str], None] = lambda message: None,
-        note: Callable[[str], None] = lambda message: None,
-        reader: TableReader | None = None,
-        actions: ActionKind = "auto",
-        action_names: Sequence[str] = (),
-        only: Collection[str] | None = None,
+        specs: Sequence[ClientSpec], sequence: Sequence[str], only: Collection[str] | None = None, **how: Any
     ) -> "Federation":
         """A federation whose clients all hold the first source of a sequence, then the next one, and so on.
 
-        The sequence replaces the sources in `specs`. If a source occurs again, its next rows are used. `only` is
-        that of `build`.
+        The sequence replaces the sources in `specs`. If a source occurs again, its next rows are used. `only` and
+        `how` are the arguments of `build`.
         """
         named = complete(specs)
         every = [
@@ -261,18 +185,8 @@ class Federation:
             for turn, source in enumerate(sequence)
             for spec in named
         ]
-        built = Federation.build(
-            every,
-            task,
-            seed,
-            bounds,
-            tell,
-            note,
-            reader=reader,
-            actions=actions,
-            action_names=action_names,
-            only=None if only is None else {str(spec.name) for spec in every if _client_of(spec) in only},
-        )
+        kept = None if only is None else {str(spec.name) for spec in every if _client_of(spec) in only}
+        built = Federation.build(every, only=kept, **how)
         named = [spec for spec in named if only is None or spec.name in only]
         turns = [
             replace(
@@ -349,6 +263,18 @@ class Federation:
         return {name: frame(data, factors[name]) for name, data in self.clients.items()}
 
 
+def _pieces(placed: Sequence[ClientSpec], loaded: Mapping[str, Transitions]) -> dict[str, Transitions]:
+    """The data of each client: its rows of one source, or of several for a mixture."""
+    pieces: dict[str, list[Transitions]] = {}
+    for spec in placed:
+        assert spec.size is not None
+        assert spec.offset is not None
+        data = loaded[spec.data]
+        piece = data if spec.size == len(data) else data[spec.offset : spec.offset + spec.size]
+        pieces.setdefault(str(spec.name), []).append(piece)
+    return {name: join(held) if len(held) > 1 else held[0] for name, held in pieces.items()}
+
+
 def _client_of(spec: ClientSpec) -> str:
     """The name of the client whose data in a sequence this is."""
     return str(spec.name).rpartition(TURN)[0]
@@ -374,25 +300,6 @@ def _told(found: Mapping[str, sources.Source], note: Callable[[str], None]) -> t
     return told
 
 
-def sources_of(specs: Sequence[ClientSpec]) -> list[str]:
-    """The files and qualities that the clients hold, each once."""
-    return list(dict.fromkeys(part.data for spec in complete(specs) for part in _parts(spec)))
-
-
-def insist_on_sources(names: Sequence[str], task: Task | None) -> None:
-    """Refuse a quality that the task does not have, or a file that is not there, before any data is made."""
-    for name in names:
-        if is_file(name):
-            if not (os.path.exists(as_path(name)) or looks_like_id(name)):
-                raise FovaError(
-                    f"There is no file or folder {name!r}. Check the spelling and the current directory."
-                )
-        elif task is None:
-            raise FovaError(f"{name!r} is not a file, and without --task there is nothing to make data from.")
-        elif name not in task.qualities:
-            raise unknown(f"data of {task.name}", name, task.qualities, "A file is given by its path.")
-
-
 def _load(
     name: str, specs: Sequence[ClientSpec], task: Task | None, seed: int, tell: Callable[[str], None]
 ) -> sources.Source:
@@ -402,65 +309,6 @@ def _load(
         return sources.load(name)
     made = _make(name, [spec for spec in specs if spec.data == name], task, seed, tell)
     return sources.Source(name, sources.MADE, made, ())
-
-
-def complete(specs: Sequence[ClientSpec]) -> list[ClientSpec]:
-    """The descriptions of all clients, each with a unique name: expert-1, expert-2, random-1, ...
-
-    A file that has a number already keeps its name: ward-3.npz is ward-3.
-    """
-    every = list(chain.from_iterable(map(_each, specs)))
-    stems = [Path(spec.data).stem if is_file(spec.data) else spec.data for spec in every]
-    times, seen = Counter(stems), Counter[str]()
-    numbered = []
-    for stem in stems:
-        seen[stem] += 1
-        numbered.append(f"{stem}-{seen[stem]}")
-    taken = {*numbered, *(spec.name for spec in every)}
-    named = []
-    for spec, stem, name in zip(every, stems, numbered):
-        keeps = is_file(spec.data) and stem[-1:].isdigit() and times[stem] == 1 and stem not in taken
-        named.append(spec if spec.name else replace(spec, name=stem if keeps else name))
-    twice = [name for name, count in Counter(spec.name for spec in named).items() if count > 1]
-    if twice:
-        raise FovaError(f"Two clients are called {twice[0]!r}. Give each its own name.")
-    return named
-
-
-def _each(spec: ClientSpec) -> list[ClientSpec]:
-    """The clients that a description stands for: one, or several for a text such as `2-expert-2-random`."""
-    if is_file(spec.data) or not spec.data[:1].isdigit():
-        return [spec]
-    if spec.name is not None or spec.offset is not None:
-        raise FovaError(f"{spec.data!r} stands for several clients, which cannot share one name or offset.")
-    return [replace(spec, data=quality) for quality in partition.qualities_of(spec.data)]
-
-
-def _parts(spec: ClientSpec) -> list[ClientSpec]:
-    """The sources of a client's data, with the rows that it takes from each: one, or several for a mixture."""
-    if is_file(spec.data) or "+" not in spec.data:
-        return [spec]
-    shares = partition.shares_of(spec.data)
-
-    def of_each(rows: int) -> list[int]:
-        return np.diff(np.round(np.cumsum([0, *shares.values()]) / 100 * rows).astype(int)).tolist()
-
-    sizes = of_each(spec.size or DEFAULT_SIZE)
-    offsets = [None] * len(shares) if spec.offset is None else of_each(spec.offset)
-    return [replace(spec, data=quality, size=n, offset=at) for quality, n, at in zip(shares, sizes, offsets)]
-
-
-def is_file(data: str) -> bool:
-    """Whether `data` names a file: it has a suffix or a folder, or the path exists. Qualities are single words."""
-    return "/" in data or "." in data or os.path.exists(data)
-
-
-def located(data: str, folder: Path) -> str:
-    """The absolute path of a file relative to `folder`. A quality or the id of a Minari dataset is not changed."""
-    path = folder / as_path(data)
-    if not os.path.exists(path) and (looks_like_id(data) or not ("/" in data or "." in data)):
-        return data
-    return os.path.join(os.path.realpath(path.parent), path.name)
 
 
 def _make(
@@ -485,15 +333,3 @@ def _make(
             tell(f"making {source} data: {min(rows, wanted):,} of {wanted:,} steps")
 
     return datasets.made(task, source, wanted, seed, progress, tell)
-
-
-def _next_free(data: Transitions, wanted: int, source: str, placed: Sequence[ClientSpec]) -> int:
-    """The row where the next client starts: the next start of an episode, or the next row if data is short.
-
-    `wanted` is what this client and the later ones of the source want together.
-    """
-    ends = [(spec.offset or 0) + (spec.size or 0) for spec in placed if spec.data == source]
-    end = ends[-1] if ends else 0
-    starts = np.append(0, np.flatnonzero(data.episode_ends) + 1)
-    start = int(starts[np.searchsorted(starts, end)]) if end <= len(data) else end
-    return start if start + wanted <= len(data) else end

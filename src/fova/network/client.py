@@ -28,7 +28,8 @@ from fova.data.tables.logged import read
 from fova.data.tables.survey import survey
 from fova.errors import FovaError
 from fova.federation import rounds
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.federation.engine import State
 from fova.federation.privacy import Privacy, secret_key
 from fova.federation.statistics import ClientStatistics, Statistics, client_statistics

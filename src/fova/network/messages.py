@@ -43,7 +43,7 @@ from fova.data.normalise import Normaliser, Sums
 from fova.data.tables.columns import Columns
 from fova.data.tables.survey import Survey
 from fova.evaluation.judging.verdict import Figures
-from fova.federation.clients import MOST_ROWS
+from fova.federation.client_specs import MOST_ROWS
 from fova.federation.statistics import ClientStatistics, Statistics
 from fova.federation.wire import expected_arrays, from_named_arrays, named_arrays
 from fova.network import intake

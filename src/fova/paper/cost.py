@@ -107,7 +107,7 @@ def client_steps(name: str, algorithm: Any) -> float:
 
 def _environment_steps(planned: "Config") -> float:
     """Environment steps of all evaluations, if every episode reaches its time limit."""
-    from fova.federation.clients import complete
+    from fova.federation.client_specs import complete
     from fova.tasks import registry
 
     config, clients = planned.run, len(complete(planned.clients))

@@ -9,7 +9,7 @@ entry works.
 from dataclasses import replace
 
 from fova.experiments.specifications import Case, Entry, Scale, Variant
-from fova.federation.clients import ClientSpec
+from fova.federation.client_specs import ClientSpec
 
 # --- Scales ---------------------------------------------------------------------------------------------
 

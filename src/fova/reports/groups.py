@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fova.errors import FovaError
-from fova.federation.clients import complete
+from fova.federation.client_specs import complete
 from fova.run.records import Record, read_record
 from fova.settings import setting_name
 

@@ -13,7 +13,7 @@ import numpy as np
 from fova.data.fields import counted
 from fova.evaluation.metrics import best_of_training
 from fova.evaluation.statistics import FEWEST_RUNS, how_sure, mean_over_runs
-from fova.federation.clients import complete
+from fova.federation.client_specs import complete
 from fova.reports.groups import Group
 from fova.reports.losses import in_a_row, losses_in_words
 from fova.reports.palette import VOTER_WORDS

@@ -22,7 +22,7 @@ from fova.data.memory import available
 from fova.data.tables.columns import Columns
 from fova.errors import FovaError, unknown
 from fova.federation import aggregation
-from fova.federation.clients import ClientSpec, complete, located
+from fova.federation.client_specs import ClientSpec, complete, located
 from fova.federation.compression import Compression
 from fova.federation.privacy import Privacy
 from fova.machine import cluster

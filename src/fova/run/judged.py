@@ -20,7 +20,8 @@ from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.evaluation.judging.judge import JudgeSettings, Promise, judge, verdict
 from fova.evaluation.judging.verdict import Verdict
-from fova.federation.clients import ClientSpec, Federation, sources_of
+from fova.federation.client_specs import ClientSpec, sources_of
+from fova.federation.clients import Federation
 from fova.policy import Policy, load_policy
 from fova.progress import Progress, Quiet
 from fova.run.config import Config, RunConfig, load_config, unit_of_reward

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fova.errors import FovaError
-from fova.federation.clients import Federation, complete
+from fova.federation.client_specs import complete
+from fova.federation.clients import Federation
 from fova.federation.engine import RoundReport, State
 from fova.federation.shares import Processes, Share, deal_out
 from fova.federation.statistics import Statistics

@@ -15,7 +15,8 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions
 from fova.errors import FovaError, unknown
-from fova.federation.clients import ClientSpec, Federation, complete
+from fova.federation.client_specs import ClientSpec, complete
+from fova.federation.clients import Federation
 from fova.machine.interrupts import explained, stop_signal
 from fova.policy import Policy
 from fova.progress import Progress, Quiet, by_default
@@ -164,35 +165,20 @@ def build_federation(
     """The clients that a configuration names, their data made or loaded. `only` names those that are kept."""
     progress = progress or Quiet()
     insist_on_clients(config)
-    task = registry.get(config.task) if config.task else None
-    bounds = (config.run.action_low, config.run.action_high) if config.run.action_low else None
-    display = (progress.status, progress.note)
-    reader = TableReader(config.columns, config.run.privacy != "off") if config.columns else None
+    how: dict[str, Any] = {
+        "task": registry.get(config.task) if config.task else None,
+        "seed": config.run.seed,
+        "bounds": (config.run.action_low, config.run.action_high) if config.run.action_low else None,
+        "tell": progress.status,
+        "note": progress.note,
+        "reader": TableReader(config.columns, config.run.privacy != "off") if config.columns else None,
+        "actions": config.run.actions,
+        "action_names": config.run.action_names,
+        "only": only,
+    }
     if config.run.data_sequence:
-        sequence = config.run.data_sequence
-        return Federation.in_sequence(
-            config.clients,
-            sequence,
-            task,
-            config.run.seed,
-            bounds,
-            *display,
-            reader=reader,
-            actions=config.run.actions,
-            action_names=config.run.action_names,
-            only=only,
-        )
-    return Federation.build(
-        config.clients,
-        task,
-        config.run.seed,
-        bounds,
-        *display,
-        reader=reader,
-        actions=config.run.actions,
-        action_names=config.run.action_names,
-        only=only,
-    )
+        return Federation.in_sequence(config.clients, config.run.data_sequence, **how)
+    return Federation.build(config.clients, **how)
 
 
 def trained_on(

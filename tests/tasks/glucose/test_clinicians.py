@@ -9,7 +9,8 @@ import pytest
 import fova
 from fova.data.transitions import from_episodes
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.tasks import registry
 from fova.tasks.glucose.clinicians import CLINICIANS, TOGETHER, Clinician, doses, episodes
 from fova.tasks.glucose.model import patients

@@ -9,7 +9,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from fova.errors import FovaError
-from fova.federation.clients import ClientSpec, Federation
+from fova.federation.client_specs import ClientSpec
+from fova.federation.clients import Federation
 from fova.spaces import Discrete
 from fova.tasks import registry
 from fova.tasks.sepsis import ACTIONS, HOSPITALS, tables

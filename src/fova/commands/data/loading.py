@@ -32,7 +32,7 @@ def ensure(task: "Task", quality: str, size: int, seed: int, terminal: Terminal)
     """The dataset, with a progress bar on the terminal while it is made."""
     from rich.progress import Progress
 
-    from fova.federation.clients import MOST_ROWS
+    from fova.federation.client_specs import MOST_ROWS
     from fova.tasks import datasets
 
     if not 1 <= size <= MOST_ROWS:
