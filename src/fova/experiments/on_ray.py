@@ -18,7 +18,7 @@ from fova.experiments.ray_task import train_run
 from fova.experiments.runner import Named, Outcome, run_states, sizes
 from fova.experiments.training_process import CLAIMS
 from fova.machine.claims import Claims
-from fova.machine.interrupts import Interrupted, heeding_signals
+from fova.machine.interrupts import heeding_signals
 from fova.progress import Failed, Finished, from_json
 from fova.version import __version__
 
@@ -120,10 +120,7 @@ class _Driver:
                 self._show()
         except KeyboardInterrupt:
             self._stop()
-            raise Interrupted(
-                f"Stopped; {len(self.outcome.finished)} runs are finished, the others are saved.\n"
-                f"Give the same command again to go on. Runs: {self.directory}"
-            ) from None
+            raise self.outcome.interrupted(self.directory) from None
 
     def _ended(self, seconds: float) -> list[Any]:
         ended, _ = self.ray.wait(list(self.tasks), num_returns=1, timeout=seconds)
@@ -137,11 +134,8 @@ class _Driver:
         except self.ray.exceptions.RayError as error:
             event = Failed(f"Ray gave up after {MOST_RETRIES} retries: {str(error).strip().splitlines()[-1]}")
         match event:
-            case Finished():
-                self.outcome.finished.append(name)
-                self.display(name, event)
-            case Failed(text):
-                self.outcome.failures[name] = text
+            case Finished() | Failed():
+                self.outcome.note(name, event)
                 self.display(name, event)
             case _:
                 holder = self.claims.holders.get(name)

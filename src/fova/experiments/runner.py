@@ -36,6 +36,20 @@ class Outcome:
     failures: dict[str, str] = field(default_factory=dict)  # name -> message
     elsewhere: dict[str, str] = field(default_factory=dict)  # name -> machine that trains it
 
+    def note(self, name: str, how: Finished | Failed) -> None:
+        """Note how a run ended."""
+        if isinstance(how, Failed):
+            self.failures[name] = how.text
+        else:
+            self.finished.append(name)
+
+    def interrupted(self, directory: Path) -> Interrupted:
+        """What the user is told after stopping the command."""
+        return Interrupted(
+            f"Stopped; {len(self.finished)} runs are finished, the others are saved.\n"
+            f"Give the same command again to go on. Runs: {directory}"
+        )
+
     def raise_failures(self) -> None:
         """Raise one error that names all runs that failed, if any did."""
         if self.failures:
@@ -100,10 +114,7 @@ class _Runner:
             self._train(jobs)
         except KeyboardInterrupt:
             self._stop()
-            raise Interrupted(
-                f"Stopped; {len(self.outcome.finished)} runs are finished, the others are saved.\n"
-                f"Give the same command again to go on. Runs: {self.directory}"
-            ) from None
+            raise self.outcome.interrupted(self.directory) from None
         finally:
             for worker in self.workers.values():
                 worker.kill()
@@ -184,14 +195,13 @@ class _Runner:
         match how:
             case None:
                 self.waiting.append(name)
-            case Finished():
+            case Failed() if self.stopping:
+                pass
+            case _:
                 self._finish(name, how)
-            case Failed(text) if not self.stopping:
-                self.outcome.failures[name] = text
-                self.display(name, how)
 
-    def _finish(self, name: str, how: Finished) -> None:
-        self.outcome.finished.append(name)
+    def _finish(self, name: str, how: Finished | Failed) -> None:
+        self.outcome.note(name, how)
         self.display(name, how)
 
     def _stop(self) -> None:
