@@ -133,3 +133,9 @@ def test_bellman_errors(episodes):
     # 1 + 0.5 * 1 - 1; 2 - 2 at the end; 4 + 0.5 * 8 - 3 at the cut
     np.testing.assert_allclose(errors, [[0.5, 0.0], [5.0, 0.0]])
     np.testing.assert_allclose(accumulated_errors(errors, GAMMA), [0.5, 5.0])
+
+
+def test_a_tail_is_discounted_by_the_length_of_its_episode():
+    cut = Episodes.of(from_episodes([episode([0, 0, 0], False)]))
+    ones = np.ones((1, 3))
+    assert weighted_importance_sampling(cut, ones, GAMMA, tail=8.0) == pytest.approx(1.0)  # 0.5^3 * 8

@@ -1,3 +1,5 @@
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
@@ -54,3 +56,8 @@ def test_the_federation_by_hand():
     assert found.fit_error == pytest.approx(0.25)
     reach = intervals.NORMAL_QUANTILE * np.sqrt(0.1**2 + 0.6**2 + 0.25**2) + 0.2
     assert (found.low, found.high) == pytest.approx((5.0 - reach, 5.0 + reach))
+
+
+def test_the_normal_quantile_is_that_of_a_two_sided_interval_of_ninety_percent():
+    assert intervals.CONFIDENCE == 0.9
+    assert pytest.approx(NormalDist().inv_cdf(0.95)) == intervals.NORMAL_QUANTILE
