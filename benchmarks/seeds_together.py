@@ -52,7 +52,7 @@ def seconds_of_a_round(name: str, hidden: tuple[int, ...], batch: int, steps: in
 
 def main() -> None:
     runtime.prepare()
-    print("| algorithm | networks, batch | one after the other | together | faster by |\n|---|---|---:|---:|---:|")
+    print("| algorithm | networks, batch | one after the other | together | speed-up |\n|---|---|---:|---:|---:|")
     for name, hidden, batch, steps in SETTINGS:
         alone = SEEDS * seconds_of_a_round(name, hidden, batch, steps, CLIENTS)
         together = seconds_of_a_round(name, hidden, batch, steps, SEEDS * CLIENTS)

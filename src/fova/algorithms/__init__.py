@@ -60,7 +60,7 @@ def configure(name: str, /, preset: str | None = None, **overrides: Any) -> Any:
 
 
 def for_space(algorithm: Any, space: Space) -> Any:
-    """The algorithm as it serves this space: itself, or its counterpart for discrete actions of the same settings.
+    """The algorithm for this space: itself, or its counterpart for discrete actions with the same settings.
 
     An algorithm that cannot act in the space is refused.
     """
@@ -126,7 +126,7 @@ def _from_file(path: Path) -> type:
 
 def _executed(path: Path) -> ModuleType:
     """The module of a user's file. An error in the file names the file and the line."""
-    # Dataclasses, type hints and help texts look a class's module up by its name, which no other module may have.
+    # Dataclasses, type hints and help texts look up a class's module by its name, so the name must be unique.
     name = f"fova_algorithm_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -167,7 +167,7 @@ def _check(kind: type, path: Path) -> None:
 
 
 def _contract() -> list[str]:
-    """The names of everything that engines use of an algorithm."""
+    """The names of all attributes of an algorithm that engines use."""
     from fova.algorithms.base import Algorithm
 
     members = [*inspect.get_annotations(Algorithm), *vars(Algorithm)]

@@ -319,8 +319,8 @@ class ActorCritic:
     (tanh of a Gaussian) or deterministic. Discrete actions always have a categorical distribution."""
     shared_std: bool = False
     """Train one standard deviation per action column of a Gaussian actor, instead of one that depends on the state.
-    All rows are then imitated alike. Otherwise rows whose action is hard to predict count less, in the extreme
-    (1 / std)^2 times as much as others: this ignores noise, and also whatever is hard to learn."""
+    All rows are then imitated alike. Otherwise the weight of a row grows with 1 / std^2, so rows whose action is hard
+    to predict count less. This ignores noise, and also whatever is hard to learn."""
     actor_layer_norm: bool = False
     """LayerNorm after each hidden layer of the actor."""
     critic_layer_norm: bool = True
@@ -416,7 +416,7 @@ class ActorCritic:
         return learner.actor.network
 
     def networks(self, parameters: Broadcast) -> Any:
-        """Actor and critic. What is sent beside them follows a client's data and may differ by any amount."""
+        """Actor and critic. Other parameters depend on a client's data and may differ by any amount."""
         return parameters.actor, parameters.critic
 
     def data_changed(self, learner: Learner, rescale: Float[Array, ""]) -> Learner:

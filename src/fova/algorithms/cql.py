@@ -140,11 +140,11 @@ class CqlFl(ActorCritic):
     samples: Annotated[int, Within(1, 1_000)] = 10
     """Actions sampled from each source (the policy at s, the policy at s', uniform)."""
     pool: Pool = "all"
-    """What a soft maximum of the critics is over: all sampled actions, or triples, one action of each source, whose
+    """Actions in one soft maximum of the critics: all sampled actions, or triples of one action of each source, whose
     soft maxima are averaged (OfflineRL-Kit)."""
     soft_gradient: Literal["exact", "estimated"] = "exact"
-    """Gradient of the soft maximum: through all of its actions, or through one that is drawn with their weights,
-    which is the same in expectation and takes less than half of the operations."""
+    """Gradient of the soft maximum: exact, through all of its actions, or estimated, through one action drawn with
+    their weights. The estimate is the same in expectation and takes less than half of the operations."""
     update_order: Literal["together", "actor_first"] = "together"
     """Update both from the same parameters, or first the actor and then the critics with its new actions."""
     gradient_clip: Annotated[float, Within(0)] = 0.0
@@ -158,7 +158,7 @@ class CqlFl(ActorCritic):
     density_offset: Annotated[float, Within(0, 1)] = 0.0
     """Number added to 1 - a^2 in the log-density of a squashed action: 0 is exact, 1e-6 in OfflineRL-Kit."""
     saturation: Annotated[float, Within(1e-7, 0.1)] = 1e-6
-    """How near to the bounds the likelihood of a squashed action is taken; 1e-7 in DRPO's program."""
+    """Distance from the bounds to which squashed actions are moved for their likelihood; 1e-7 in DRPO's program."""
     log_std_least: Annotated[float, Within(-20, 0)] = LOG_STD_RANGE[0]
     """Least log-standard-deviation of the actor; the largest is 2."""
     trained_log_std: bool = False

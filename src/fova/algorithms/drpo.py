@@ -14,7 +14,7 @@ from fova.algorithms.cql import CqlFl
 from fova.networks import Clipped, Squashed
 from fova.settings import Within
 
-# What the authors' program has and the paper does not say
+# Settings of the authors' program that the paper does not state
 PROGRAM = {
     "critic_lr": 1e-4,
     "temperature_loss": "value",

@@ -1,6 +1,6 @@
 """FOVA: federated offline RL with a vote and advantage-weighted regression.
 
-Read this file beside the paper, whose equation labels stand at the functions; `vote.py` has the vote. Three
+Read this file beside the paper: the functions name its equation labels. `vote.py` has the vote. Three
 candidates compete at state x: a_l ~ pi_k(.|x) of the client's policy, a_b the action of the data at x, and
 a_g ~ pibar(.|x) of the global policy, which is frozen during a round.
 """
@@ -46,8 +46,8 @@ Auto = Literal["auto"]
 # The values of "auto", in the federation's unit of reward: a good policy is worth about 1 / (1 - gamma) in it.
 AUTO_ALPHA, AUTO_BETA = 0.5, 0.3
 AUTO_RELATIVE_BETA = 1.0  # in units of the advantages' spread
-# Lambda, times 1 / (1 - gamma). The log-density of consistent data is steep, that of varied data is flat: imitation
-# then rules where the data agrees with itself, and Q where it does not.
+# Lambda, times 1 / (1 - gamma). The log-density of consistent data is steep, that of varied data is flat. So imitation
+# dominates where the data is consistent, and Q where it is not.
 AUTO_LAMBDA = 0.1
 
 # Relative weights: the least spread, in the unit of the critics, and the largest weight; their mean is about 1.
@@ -119,7 +119,7 @@ def relative_weight(q: Float[Array, " batch"], v: Float[Array, " batch"], beta: 
     """Weights that do not depend on the size of the advantages, but on how they compare in the minibatch.
 
     exp(advantage / (beta * spread of the advantages)), divided by the mean over the minibatch. Imitation as a whole
-    then counts as much as in plain behaviour cloning; advantages only say whom to imitate.
+    then counts as much as in plain behaviour cloning; advantages only decide how much each row counts.
     """
     advantage = q - v
     w = jnp.exp(advantage / (beta * jnp.std(advantage) + LEAST_SPREAD))
@@ -228,8 +228,8 @@ class Fova(ActorCritic):
     (auto is 1), and the mean weight is 1."""
     data_returns: bool = False
     """Count the data's action for at least the discounted return that follows it in the data, in the targets of the
-    critics and in the advantages. Credit then travels to the start of an episode at once. Where chance decides what
-    an action brings, luck counts as merit."""
+    critics and in the advantages. Credit then travels to the start of an episode at once. In stochastic tasks this
+    favours lucky episodes."""
     server_weights: Literal["plain", "returns"] = "plain"
     """Weights of the clients at the server: equal, as printed (or as value_weight says), or by the returns that
     their data shows. Every client keeps a minimum weight."""
@@ -315,7 +315,7 @@ class Fova(ActorCritic):
         return action, jnp.maximum(batch.has_next_action, batch.terminals)
 
     def ballot(self, has_action: Float[Array, " batch"]) -> Float[Array, "3 batch"]:
-        """Who may win: the data's action only where there is one; with the vote off, the local policy only."""
+        """Which candidates may win: the data's action where there is one; without the vote, only the local action."""
         everyone = jnp.ones_like(has_action)
         return jnp.stack([everyone, has_action * self.vote, everyone * self.vote])
 

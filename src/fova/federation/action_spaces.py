@@ -41,7 +41,7 @@ def _are_quantities(source: Source) -> bool:
 
 
 def _refuse_codes_of_choices(found: Mapping[str, Source], kind: ActionKind) -> None:
-    """Refuse to train the codes that a table's choices were given as if they were the numbers in the table."""
+    """Refuse continuous actions if a table's action column was read as choices: their codes are not quantities."""
     for name, source in found.items():
         if kind == "continuous" and source.action_columns is not None and source.action_names is not None:
             column = source.action_columns[0]
@@ -54,7 +54,7 @@ def _refuse_codes_of_choices(found: Mapping[str, Source], kind: ActionKind) -> N
 def insist_on_actions(
     task: str, action: ActionSpace, found: Mapping[str, Source], kind: ActionKind, names: tuple[str, ...]
 ) -> None:
-    """Refuse what the user or the sources say about discrete actions if the task has others."""
+    """Refuse discrete actions or action names of the user or the sources that differ from the task's."""
     logged = {name: source.logged_actions for name, source in found.items() if source.action_columns is None}
     if isinstance(action, Discrete):
         agreed_names(logged, action.names, task)
@@ -71,7 +71,7 @@ def insist_on_actions(
 
 
 def declared_bounds(found: Mapping[str, Source]) -> Bounds:
-    """The bounds that the sources declare. Different ones are refused: a number would not mean the same action."""
+    """The bounds that all sources declare. Different bounds are refused: the same number would be another action."""
     declared = {
         name: (tuple(source.action_low.tolist()), tuple(source.action_high.tolist()))
         for name, source in found.items()

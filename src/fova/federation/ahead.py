@@ -16,11 +16,11 @@ AT_ONCE = 2
 class Ahead:
     """Programs that are being compiled in the background.
 
-    An error is not reported here: the call that needs the program meets it again, and reports it in its place.
+    Errors are not reported here: the later call that needs the program raises the same error.
     """
 
     def __init__(self, clients: Callable[[], tuple[Any, Any]], server: Callable[[Any], Any]) -> None:
-        """`clients` lowers the clients' part and gives the shapes of its results, from which `server` lowers."""
+        """`clients` lowers the clients' part and returns the shapes of its results, which `server` lowers from."""
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._all = self._pool.submit(self._compile, clients, server)
 
@@ -37,7 +37,7 @@ class Ahead:
 
 
 def shapes(tree: Any, sharding: Any, *axes: int, from_host: bool = False) -> Any:
-    """The shapes of a tree's arrays where they will be, with these axes in front.
+    """The shapes of a tree's arrays with this sharding, with `axes` as leading axes.
 
     Arrays that come from the host have no weak types.
     """

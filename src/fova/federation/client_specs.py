@@ -55,7 +55,7 @@ class ClientSpec:
 
 
 def insist_on_name(name: str, whose: str) -> None:
-    """Refuse a name that the files of a run or a terminal could not show as this client's."""
+    """Refuse a name that is empty, reserved, too long, or that a terminal cannot show."""
     if not name.strip():
         raise FovaError(f"{whose} has an empty name. Leave the name out for the default.")
     if name == "server":

@@ -276,12 +276,12 @@ def _pieces(placed: Sequence[ClientSpec], loaded: Mapping[str, Transitions]) -> 
 
 
 def _client_of(spec: ClientSpec) -> str:
-    """The name of the client whose data in a sequence this is."""
+    """The name of the client that this entry of a data sequence belongs to."""
     return str(spec.name).rpartition(TURN)[0]
 
 
 def _reader_for(reader: TableReader, task: Task | None) -> TableReader:
-    """The reader that holds choices to the actions of the task."""
+    """The reader, which refuses choices that are not actions of the task."""
     return reader if task is None else replace(reader, task=(task.name, task.space.action))
 
 
@@ -293,7 +293,7 @@ def _read_tables(
 
 
 def _told(found: Mapping[str, sources.Source], note: Callable[[str], None]) -> tuple[str, ...]:
-    """The remarks about the data, after `note` has received each."""
+    """The remarks about the data. Each is also passed to `note`."""
     told = tuple(remarks(found))
     for remark in told:
         note(remark)

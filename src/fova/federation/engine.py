@@ -62,7 +62,7 @@ class Engine(Protocol):
         """One round. `state` is used up: continue with the returned one."""
 
     def data_changes_after(self, rounds: int) -> bool:
-        """Whether the clients' data is replaced after so many rounds; policies are then played before that."""
+        """Whether the clients' data is replaced after this many rounds. Policies are then evaluated before that."""
 
     def clients(self) -> Mapping[str, Mapping[str, Any]]:
         """What is known about the data of every client that has joined so far, for clients.json."""
@@ -92,7 +92,7 @@ class RoundSettings:
                 raise FovaError(f"{name} is {getattr(self, name)}, but must be at least 1.")
 
     def participants(self, clients: int) -> int:
-        """How many of so many clients take part in a round."""
+        """The number of clients that take part in a round of a federation with this many clients."""
         return max(1, round(self.participation * clients))
 
     @property

@@ -1,4 +1,4 @@
-"""What the clients of a round have brought so far: verdicts, weights, metrics and the mean of their parameters."""
+"""The results of a round so far: verdicts, weights and metrics of its clients, and the mean of their parameters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from fova.federation.privacy import Privacy, publish
 
 
 class Gathered:
-    """What the cohorts of a round have brought so far."""
+    """The results of a round's cohorts so far."""
 
     def __init__(self) -> None:
         self.members: list[int] = []
@@ -47,7 +47,7 @@ class Gathered:
             )
 
     def published(self, privacy: Privacy, broadcast: Any, key: PRNGKeyArray) -> Submission:
-        """The round's mean with the noise of a private server, also if nobody's submission was accepted."""
+        """The round's mean with the noise of a private server; the noisy broadcast if nothing was accepted."""
         count = float(np.exp(self.log_total))
         accepted = self.submissions
         mean = broadcast if accepted is None else jax.tree.map(lambda leaf: leaf[0], accepted.parameters)

@@ -21,10 +21,10 @@ class DealtOut(NamedTuple):
     """Clients dealt out among devices."""
 
     mesh: Mesh
-    slots: int  # places for clients, as many on each device
+    slots: int  # places for clients, the same number on each device
     first: jax.Device  # where the server is
-    split: NamedSharding  # of what each client has its own
-    everywhere: NamedSharding  # of what all clients share
+    split: NamedSharding  # of arrays with a leading axis of clients
+    everywhere: NamedSharding  # of arrays that all clients share
 
     @staticmethod
     def among(clients: int) -> "DealtOut":
@@ -65,7 +65,7 @@ class Buffer(NamedTuple):
 
 
 def aligned(shape: tuple[int, int]) -> NDArray[np.float32]:
-    """An array that a device of the CPU can use as it is: JAX copies an array that is not aligned."""
+    """An array of zeros that a device of the CPU can use without a copy. JAX copies arrays that are not aligned."""
     size = 4 * shape[0] * shape[1]
     raw = np.zeros(size + ALIGNMENT, np.uint8)
     first = -raw.ctypes.data % ALIGNMENT
@@ -89,7 +89,7 @@ def place(buffer: Buffer, members: Sequence[int], devices: "DealtOut") -> Placed
     """Bring the rows of a cohort to the devices.
 
     Devices of a CPU share the host's memory: all of them use the one buffer, and nothing is copied. Devices with
-    memory of their own get the rows of their own clients, padded to the most that one of them has.
+    memory of their own get the rows of their own clients, padded to the largest number of rows on one device.
     """
     lengths = buffer.lengths[list(members)].astype(np.int32)
     if devices.first.platform == "cpu":

@@ -277,9 +277,9 @@ def all_finite(submissions: Submission) -> Bool[Array, " clients"]:
 def length_factors(
     norms: Float[Array, " clients"], compared: Bool[Array, " clients"], alone: Bool[Array, " clients"]
 ) -> Float[Array, " clients"]:
-    """What every update is multiplied by; mostly 1.
+    """The factor that scales down each update that is too long; 1 for the others.
 
-    None is then longer than twice the median, and one that is alone against all no longer than the median.
+    An update may be twice as long as the median, or as long as the median if it is alone against all others.
     """
     median = jnp.nanmedian(jnp.where(compared, norms, jnp.nan))
     longest = jnp.where(alone, 1.0, trust.LONGEST) * median

@@ -1,4 +1,4 @@
-"""A federation dealt out among several processes: who holds which clients, and how their rounds become one.
+"""A federation dealt out among several processes: which clients each holds, and how their rounds are merged.
 
 Every process holds consecutive clients: their data, their learners and their part of a checkpoint. It simulates the
 rounds of these clients. Then the processes exchange one mean of parameters and its weight for each process, and for
@@ -29,14 +29,14 @@ class Processes(Protocol):
     count: int
 
     def gather(self, kind: str, message: bytes = b"") -> list[bytes]:
-        """What every process says, in the order of processes."""
+        """The messages of all processes, in the order of processes."""
 
     def add(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
         """The sum of all processes' vectors."""
 
 
 def deal_out(clients: int, cohort: int, processes: int) -> list[range]:
-    """The clients of every process: whole cohorts, as equally many as possible, the first processes one more."""
+    """The clients of every process: whole cohorts, in equal numbers. The first processes may have one more."""
     cohorts = -(-clients // cohort)
     if cohorts < processes:
         if clients < processes:
@@ -72,12 +72,12 @@ class Share(NamedTuple):
         return [client - self.own.start for client in chosen if client in self.own]
 
     def of_all(self, kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
-        """What each process has to say about its own clients, as JSON tables, for all clients in their order."""
+        """The entries of all clients, in their order. Each process sends those of its own clients as JSON."""
         parts = self.processes.gather(kind, json.dumps(own).encode())
         return {name: table for part in parts for name, table in json.loads(part).items()}
 
     def merged(self, gathered: Gathered, like: Any) -> Gathered:
-        """What the clients of all processes brought. `like` is a pytree of the shape of their parameters."""
+        """The results of the clients of all processes. `like` is a pytree with the shapes of their parameters."""
         parts = [load(part) for part in self.processes.gather("round", _packed(gathered, self.own.start))]
         everything = Gathered()
         for part in parts:

@@ -1,12 +1,12 @@
 """A federation on one machine: compiled rounds over all its clients.
 
-A round is two compiled functions. The clients': receive the broadcast, a scan of local steps vmapped over clients,
-submit. The clients are dealt out among the devices, which on a CPU are its processors: no step waits for another
-client's. The server's, on one device: `rounds.judge_submissions`. Larger federations go through both in cohorts, so
-memory on the devices is bounded by the cohort; what clients carry between rounds rests in host memory.
+A round is two compiled functions. The clients' part receives the broadcast, scans over the local steps, vmapped over
+clients, and submits. The clients are dealt out among the devices, which on a CPU are its cores, so no device waits for
+another one's step. The server's part runs on one device: `rounds.judge_submissions`. Larger federations go through
+both in cohorts, so memory on the devices is bounded by the cohort. What clients carry between rounds is in host memory.
 
-What happens in a round, and its randomness, is in `rounds.py`; this file brings the clients to it. If several
-processes hold the federation, each of them simulates its own share, and `shares.py` merges the means.
+`rounds.py` defines the steps of a round and its randomness. If several processes hold the federation, each of them
+simulates its own share, and `shares.py` merges the means.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ class Simulation:
         log_weights: Mapping[str, float] | None = None,
         share: Share | None = None,
     ) -> None:
-        """`clients` hold prepared data; `log_weights` say how much each counts by its data's returns.
+        """`clients` hold prepared data. `log_weights` are the clients' log-weights by the returns in their data.
 
         `share` says which clients of a larger federation these are, if other processes hold the others.
         """
@@ -153,7 +153,7 @@ class Simulation:
                 self._keep_apart(state, members, trained, gathered)
         if self.share is not None:
             gathered = self.share.merged(gathered, state.broadcast)
-        if chosen:  # with privacy, chance may have drawn nobody
+        if chosen:  # with privacy, the random draw can be empty
             self._insist_on_somebody(state.round, gathered)
         server = self._aggregate(state, gathered) if self.together else state.server
         return State(state.round + 1, server, state.learners), self._report(server, gathered)
@@ -188,7 +188,7 @@ class Simulation:
         )
 
     def _filled(self, members: list[int]) -> list[int]:
-        """Members, filled up with clients that count for nothing: one shape, one compilation."""
+        """The members, padded with clients of no weight, so that all cohorts have one shape and one compilation."""
         return members + [members[0]] * (self._devices.slots - len(members))
 
     def _judge(self, state: State, members: list[int], trained: "_Trained", gathered: Gathered) -> None:
@@ -209,7 +209,7 @@ class Simulation:
         gathered.merge(judged.submissions, judged.log_total)
 
     def _keep_apart(self, state: State, members: list[int], trained: "_Trained", gathered: Gathered) -> None:
-        """The same where every client trains alone: each has a server of its own."""
+        """The server's part if every client trains alone: each has a server of its own."""
         filled = self._filled(members)
         arrays = jax.device_put((_rows(state.server, filled), trained.sent), self._devices.first)
         servers, judged, metrics = rounds.aggregate_each(self.algorithm, self.settings.sealed, *arrays)
@@ -238,7 +238,7 @@ class Simulation:
         return sorted(int(i) for i in order[: self.participants])
 
     def _draw(self, probability: float, round_number: int) -> list[int]:
-        """Every client by chance and independently of the others, as the accountant of a private run assumes."""
+        """Draw every client independently with this probability, as the accountant of a private run assumes."""
         key = rounds.participation_key(self._key, round_number)
         return [int(i) for i in np.flatnonzero(jax.random.bernoulli(key, probability, (len(self._everybody),)))]
 
@@ -246,7 +246,7 @@ class Simulation:
         return jax.vmap(partial(derive, self._key, number))(self._identities[list(members)])
 
     def _place(self, members: tuple[int, ...]) -> "Placed":
-        """The rows of these clients where the devices reach them."""
+        """The rows of these clients on the devices."""
         if self._placed is None or self._placed[0] != members:
             self._placed = None  # its memory is free before the next cohort's rows are placed
             self._placed = (members, place(self._buffer, members, self._devices))
@@ -279,7 +279,7 @@ class Simulation:
 
 
 class _Trained(NamedTuple):
-    """What a cohort's local rounds gave, one entry for each slot."""
+    """The results of a cohort's local rounds, one entry for each slot."""
 
     learners: Any
     sound: Bool[Array, " clients"]  # whose numbers are finite
@@ -325,8 +325,8 @@ def clients_part(
 ) -> tuple[Any, Bool[Array, " clients"], Submission]:
     """A round of every client of a cohort, compiled. Each device of the mesh has its share and waits for no other.
 
-    Gives back the learners, which of them are finite, and what they send. Unless they train `together`, each client
-    has a broadcast of its own.
+    Returns the learners, which of them are finite, and their submissions. Unless clients train `together`, each has a
+    broadcast of its own.
     """
     axis = None if together else 0  # where a broadcast has its axis of clients
 

@@ -1,4 +1,4 @@
-"""Statistics of the federation: what clients tell about their data before the first round, and what follows.
+"""Statistics of the federation: what clients send about their data before the first round, and its results.
 
 Each client sends sums over its own rows (`client_statistics`). From these the server derives, once for a whole run,
 three constants that every algorithm can use:
@@ -32,15 +32,15 @@ from fova.settings import LARGEST, SMALLEST
 # the distance between the best client and the lowest rewards of the federation.
 SHARPNESS = 20.0
 LEAST_LOG_WEIGHT = -4.0  # every client keeps this weight: it may be the only one that knows some of the states
-SPREADS_BELOW = 3.0  # the lowest rewards are so many mean absolute deviations below the mean
-LOWEST_TIMES = 3.0  # the lowest rewards are at most so many times as far below the best client as the next lowest
+SPREADS_BELOW = 3.0  # mean absolute deviations between the mean and the lowest rewards
+LOWEST_TIMES = 3.0  # largest ratio of the distances of the lowest and the next lowest rewards to the best client
 MOST_OF_A_UNIT = 2.0  # the factor by which one client can move the unit of reward
-FARTHEST = 10.0  # a client's observations may lie so many times as far out as those of most clients
+FARTHEST = 10.0  # largest distance of a client's observations, relative to those of most clients
 
 
 @dataclass(frozen=True)
 class ClientStatistics:
-    """What a client tells about its data: counts and sums over all its rows, never a row."""
+    """What a client sends about its data: counts and sums over all its rows, never a row."""
 
     rows: int
     episodes: int
@@ -50,10 +50,10 @@ class ClientStatistics:
     reward_deviations: float  # sum of |reward - the client's mean reward|
     behaviour_return: float  # mean return of the whole episodes, in the units of the log
     observations: Sums | None = None  # None where observations are not normalised
-    reward_range: tuple[float, float] | None = None  # coarse bounds; only told where a policy is judged
+    reward_range: tuple[float, float] | None = None  # coarse bounds; only sent where a policy is judged
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers, from which `from_json` makes the very same statistics."""
+        """Plain numbers, from which `from_json` restores the same statistics."""
         sums = self.observations
         told = None if sums is None else [sums.count, sums.total.tolist(), sums.squares.tolist()]
         return vars(self) | {"observations": told}
@@ -86,7 +86,7 @@ class ClientStatistics:
         return (1.0 - discount) * self.mean_reward / (1.0 - discount * (1.0 - ends))
 
     def reward_unit(self, discount: float) -> float:
-        """The size of what one step is worth; rewards that cancel out still have the size of their spread."""
+        """The size of what one step is worth, or the spread of the rewards if they cancel out."""
         variance = max(self.reward_squares / self.rows - self.mean_reward**2, 0.0)
         # (1 - gamma) times the standard deviation of a discounted sum of independent rewards.
         spread = variance * (1.0 - discount) / (1.0 + discount)
@@ -94,7 +94,7 @@ class ClientStatistics:
 
 
 def client_statistics(data: Transitions, reward_scale: float = 1.0, normalise: bool = True) -> ClientStatistics:
-    """Computed by a client on its own raw data. Rewards count as training sees them, times `reward_scale`."""
+    """The statistics of a client's raw data. Rewards are multiplied by `reward_scale`, as in training."""
     rewards = (data.rewards * np.float32(reward_scale)).astype(np.float64)
     return ClientStatistics(
         rows=len(data),
@@ -155,7 +155,7 @@ def common_normaliser(
 ) -> tuple[Normaliser, tuple[str, ...]]:
     """The normaliser of all observations together, and remarks about clients whose sums do not count.
 
-    It is the identity where clients told no sums. No client counts for more rows than its largest share.
+    It is the identity if clients sent no sums. No client counts for more rows than its largest share.
     """
     sums = {name: client.observations for name, client in clients.items() if client.observations is not None}
     if not sums:
@@ -214,7 +214,7 @@ def derive(
 def weights_by_returns(
     clients: Mapping[str, ClientStatistics], discount: float, largest_share: float | None = None
 ) -> dict[str, float]:
-    """How much each client counts by what its data earned: 0 for the best client, less for the others.
+    """The log-weight of each client by the returns in its data: 0 for the best client, less for the others.
 
     The result does not change if all rewards are multiplied by a number. Where no episode ends by itself, it does
     not change either if a constant is added to all rewards: a client's distance from the best one is compared with

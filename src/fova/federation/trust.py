@@ -33,7 +33,7 @@ def believes_all(largest_share: float | None) -> bool:
 
 
 def colluding(clients: Any) -> Any:
-    """How many of so many clients may pull together against all others: a third, but at most two."""
+    """The number of clients that may pull together against all others: a third of all, but at most two."""
     return jnp.clip((clients - 1) // 3, 1, MOST_COLLUDING)
 
 
@@ -107,7 +107,7 @@ def alone_against_all(
 
 
 def shortened(parameters: T, broadcast: T, factors: Float[Array, " clients"]) -> T:
-    """Every client's parameters with its update times its factor. A factor of 1 leaves the very bytes."""
+    """Every client's parameters, with its update times its factor. A factor of 1 changes no byte."""
 
     def scale(own: Any, sent: Any) -> Any:
         factor = factors.reshape(-1, *[1] * (own.ndim - 1))

@@ -10,9 +10,9 @@ import numpy as np
 
 
 def running_mean(mean: Any, policy: Any, rounds: int, horizon: int) -> Any:
-    """The mean after `rounds` rounds: that of all policies so far, and from `horizon` rounds on an exponential one.
+    """The mean after `rounds` rounds: over all policies at first, exponential from `horizon` rounds on.
 
-    mean + (policy - mean) / min(rounds, horizon), so that the first policy is taken over whole.
+    mean + (policy - mean) / min(rounds, horizon). After the first round it is the first policy.
     """
     share = np.float32(1.0 / min(rounds, horizon))
     return jax.tree.map(lambda m, p: np.asarray(m) + share * (np.asarray(p) - np.asarray(m)), mean, policy)

@@ -1,4 +1,4 @@
-"""What a user's function is told after every round, and how it ends the training.
+"""The user's function `on_round`: what it receives after every round, and how it ends the training.
 
 def on_round(report):
     print(report.round, report.server)
@@ -23,7 +23,7 @@ class RoundSummary:
     """A finished round."""
 
     round: int  # counts from 1
-    rounds: int  # that the run was asked for
+    rounds: int  # the number of rounds of the run
     entry: Mapping[str, Any]  # the line of metrics.jsonl
     policy: Policy | None  # the server's after this round; None in local mode, which has no server
 

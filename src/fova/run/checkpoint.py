@@ -5,7 +5,7 @@ is ever read. The two newest are kept.
 
 If several processes hold the clients, each of them first writes the learners of its own clients to a separate file
 (`save_share`). The checkpoint itself is written last and names these files, so it is still either whole or absent.
-Any number of processes can go on from it, whoever wrote it.
+Any number of processes can continue from it, however many wrote it.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ def save_checkpoint(directory: Path, state: State, belongs_to: str = "", shares:
     """Write the state after `state.round` rounds and drop all but the newest checkpoints.
 
     `belongs_to` is a digest of the configuration: a run of another configuration refuses the checkpoint. `shares`
-    are the clients of each process, where every one of them has saved its own share before.
+    are the clients of each process, if every process has saved its own share before.
     """
     learners = () if shares else state.learners
     about = {"memo": dict(state.memo)} | ({"shares": [[s.start, s.stop] for s in shares]} if shares else {})
@@ -76,12 +76,12 @@ def _shares(directory: Path) -> list[Path]:
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """The checkpoints there are, oldest first."""
+    """The checkpoints of a run, oldest first."""
     return sorted(directory.glob("round-*.safetensors"))
 
 
 def discard_after(directory: Path, rounds: int) -> None:
-    """Forget every state later than so many rounds."""
+    """Delete every checkpoint of a later round."""
     for path in [*checkpoints(directory), *_shares(directory)]:
         if int(path.stem.split("-")[1]) > rounds:
             path.unlink()
@@ -110,7 +110,7 @@ def load_checkpoint(directory: Path, like: State, belongs_to: str = "", rows: Ro
 
 
 def _shared(state: State) -> dict[str, Any]:
-    """The arrays of a state that no client has for itself."""
+    """The arrays of a state that do not belong to single clients."""
     return {"server": state.server, "average": state.average}
 
 
@@ -129,7 +129,7 @@ def _held(
 
 
 def _learners(like: Any, parts: Iterator[tuple[range | None, dict[str, np.ndarray]]], rows: Rows | None) -> Any:
-    """The learners of this process's clients, from wherever a checkpoint has them."""
+    """The learners of this process's clients, from the parts of a checkpoint that hold them."""
     template = _named_leaves({"learners": like})
     clients = len(next(iter(template.values()))) if template else 0
     own, everybody = rows or Rows(range(clients), clients)

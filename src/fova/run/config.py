@@ -1,8 +1,8 @@
 """A run's configuration: what the command line, a TOML file and the Python API all fill in.
 
 A configuration file may hold only who takes part (`task` and the `[[client]]` tables), or everything, as the
-`config.toml` in a run directory does; the same file can be run again. Paths in a file count from the folder it is
-in, whatever the current directory; in memory they are absolute.
+`config.toml` in a run directory does; the same file can be run again. Paths in a file are relative to its folder,
+whatever the current directory is. In memory they are absolute.
 """
 
 import hashlib
@@ -75,8 +75,8 @@ class RunConfig:
     critics expect), returns (what the data earned), median, trimmed-mean or krum."""
     largest_share: Annotated[float | None, Within(0, 1, above=True)] = None
     """Largest share of the mean that one client may have, whatever it claims. By default 0.4 from five clients on,
-    or as much as the client that counts second most; no limit with fewer clients. 1 believes every claim; see
-    docs/privacy.md#bad-clients."""
+    or the share of the second-heaviest client if that is larger; no limit with fewer clients. 1 accepts every claim;
+    see docs/privacy.md#bad-clients."""
     average_rounds: Annotated[int | Literal["auto"], Within(1, MOST_ROUNDS)] = "auto"
     """Play, judge and save a running mean of the server's policies over about this many rounds. It varies less than
     the last policy. auto is a tenth of the rounds, at most 5. 1 is the last policy."""
@@ -203,7 +203,7 @@ class RunConfig:
             )
 
     def private(self, clients: int) -> Privacy | None:
-        """What a federation of so many clients is promised; None without privacy. Refuses to exceed the budget."""
+        """The privacy of a federation with this many clients; None without privacy. Refuses to exceed the budget."""
         if self.privacy == "off" or self.privacy_clip is None or self.privacy_noise is None:
             return None
         privacy = Privacy(
@@ -256,9 +256,9 @@ class Config:
         return self.run.rounds * self.run.local_steps * taking_part
 
     def fingerprint(self) -> str:
-        """The same for two configurations whose checkpoints can stand for one another.
+        """A digest that is equal for two configurations whose checkpoints are interchangeable.
 
-        Where the run is longer, or policies are played more often, training up to a checkpoint is the same.
+        More rounds or more evaluations do not change the training up to a checkpoint.
         """
         about = _changed(self.run) | {"algorithm": _changed(self.algorithm), "task": self.task}
         if self.columns is not None:
@@ -289,7 +289,7 @@ class Config:
 
 
 def _changed(settings: Any) -> dict[str, Any]:
-    """The settings that are not at their default. In old runs, a setting that came later is at its default."""
+    """The settings that are not at their default. A setting that is newer than the run is at its default."""
     stock = {each.name: each.default for each in fields(settings)}
     return {name: value for name, value in asdict(settings).items() if value != stock[name]}
 
@@ -337,7 +337,7 @@ class ConfigFile:
 
 
 def read_toml(path: Path) -> ConfigFile:
-    """Read a configuration file; a word in it that means nothing is an error, not ignored."""
+    """Read a configuration file. An unknown name in it is an error."""
     try:
         tables = tomllib.loads(insist_on_regular(path).read_text(encoding="utf-8-sig"))
     except RecursionError as error:

@@ -1,20 +1,21 @@
-"""A run's directory: what is in it, and that nothing in it is lost or overwritten.
+"""A run's directory: its files, and the rules that keep them from being lost or overwritten.
 
 config.toml          the whole configuration; `fova train --config` runs it again, from any directory
-clients.json         what data each client holds: rows, episodes, behaviour return, a fingerprint to know it by
+clients.json         each client's data: rows, episodes, behaviour return, a fingerprint that identifies it
+notes.json           remarks about the data: what was left out, and likely mistakes; only if there are any
 statistics.json      constants of the federation: the observation normaliser, the unit of reward, each client's
                      log-weight by the returns in its data
-metrics.jsonl        one line per round, free of clock times: equal seeds give equal files
-timing.jsonl         seconds per round and evaluation (in the background they overlap), and the most memory the
-                     process has held so far
-tracking.json        by which name a tracking service knows the run, with --track
+metrics.jsonl        one line per round, without clock times: equal seeds give equal files
+timing.jsonl         seconds per round and evaluation (in the background they overlap), and the peak memory of the
+                     process so far
+tracking.json        with --track: the identifier of the run at the service
 tensorboard/         the same metrics as TensorBoard events
 checkpoints/         the newest two; with several processes, a share-* file of each one's clients belongs to them
 policy.safetensors, policy.json     the server's policy
 clients/             every client's own policy at the end, where the run has them
 best/                with --select judge: the policies of the three best rounds
 judge.json           the verdict of `fova judge`
-judging.json         of a private run that was judged over the network: what that spent
+judging.json         the privacy that judging over a network spent, in a private run
 result.json          the final evaluation; its presence says that the run is complete
 stopped_early.json   the last round of a complete run that ended before its number of rounds; it can be resumed
 """
@@ -68,14 +69,14 @@ class RunDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from training the same run at the same time; clean up after those that died."""
+        """Prevent other processes from training the same run at the same time. Clean up after processes that died."""
         busy = f"Another process is training {self.path}. Wait for it or stop it first."
         with exclusive(self.path / ".lock", busy):
             remove_scratch(self.path)
             yield
 
     def break_lock(self) -> None:
-        """Forget the lock of a machine that died: a network file system may keep it for ever."""
+        """Remove the lock of a machine that died: a network file system may keep it for ever."""
         (self.path / ".lock").unlink(missing_ok=True)
 
     @staticmethod
@@ -103,7 +104,7 @@ class RunDirectory:
         return self.is_complete() and (self.path / STOPPED_EARLY).is_file()
 
     def go_on(self) -> None:
-        """Make a run that was stopped early one that is not complete."""
+        """Mark a run that was stopped early as not complete, so that it can continue."""
         if self.stopped_early():
             (self.path / "result.json").unlink()
         (self.path / STOPPED_EARLY).unlink(missing_ok=True)
@@ -111,11 +112,11 @@ class RunDirectory:
     # --- Metrics ---
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One entry per finished round; a last line cut short by a crash is not one."""
+        """One entry per finished round. A last line that a crash cut short is ignored."""
         return _read_lines(self.path / "metrics.jsonl")
 
     def timing(self) -> list[dict[str, Any]]:
-        """What each finished round took."""
+        """The seconds and the memory of each finished round."""
         return _read_lines(self.path / "timing.jsonl")
 
     def append(self, name: str, entry: dict[str, Any]) -> None:
@@ -123,7 +124,7 @@ class RunDirectory:
             file.write(json.dumps(entry) + "\n")
 
     def rewind(self, rounds: int) -> None:
-        """Forget what was logged after the checkpoint that the run continues from.
+        """Remove what was logged after the checkpoint that the run continues from.
 
         The metrics of every round before it must be there: the log is on disk before the checkpoint is.
         """

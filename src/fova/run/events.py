@@ -23,7 +23,7 @@ EVALUATION, TRAINING = "evaluation", "training"
 
 
 class EventLog:
-    """Writes each round's entry of metrics.jsonl as scalars; what a resumed run repeats replaces what was there."""
+    """Writes each round's entry of metrics.jsonl as scalars. A resumed run replaces the rounds that it repeats."""
 
     def __init__(self, directory: Path, after: int) -> None:
         self._directory = directory
@@ -38,7 +38,7 @@ class EventLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for file in self._files.values():
-            with suppress(OSError) if error else nullcontext():  # the first error is the one to tell
+            with suppress(OSError) if error else nullcontext():  # the first error is the one to report
                 file.close()
 
     def write(self, entry: Mapping[str, Any]) -> None:

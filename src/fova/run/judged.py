@@ -120,7 +120,7 @@ def judge_policies(
 def promise_of(
     run: RunConfig, algorithm: Any, clients: int, more_rounds: int, secure: bool = False
 ) -> Promise | None:
-    """What the clients of a run were promised; None if nothing. Refuses a fit that exceeds the privacy budget.
+    """The privacy of a run's clients; None without privacy. Refuses a fit that exceeds the privacy budget.
 
     A client's training episodes and the episodes that it holds out are the same client's data, so `more_rounds` of
     fitting are added to the rounds of the training.
@@ -132,7 +132,7 @@ def promise_of(
     if privacy is None and not secure:
         return None
     unit = unit_of_reward(run, algorithm)
-    assert unit is not None  # a run that hides its clients says its unit
+    assert unit is not None  # a private run always gives its unit
     return Promise(unit, privacy)
 
 
@@ -188,7 +188,7 @@ def _insist_on_data(run: RunDirectory, config: Config, federation: Federation | 
 
 
 def ranked(runs: Sequence[Judged]) -> list[Judged]:
-    """The runs in order of their estimated value, the best first. Where the fit diverged comes last."""
+    """The runs in order of their estimated value, the best first. Runs whose fit diverged come last."""
 
     def value(judged: Judged) -> float:
         found = judged.verdict.federation.value

@@ -45,7 +45,7 @@ STATISTICS = "statistics.json"
 
 @dataclass(frozen=True)
 class Finished:
-    """What a run that ended leaves behind."""
+    """The results of a finished run."""
 
     state: State
     policy: Policy | None  # the server's; None in local mode, which has no server
@@ -54,7 +54,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class _Line:
-    """What is logged of a round."""
+    """The log entry of a round."""
 
     metrics: dict[str, Any]
     timing: dict[str, Any] | None  # None before the first round
@@ -83,7 +83,7 @@ class Loop:
         self.selection: Selection | None = None
         self.notes: tuple[str, ...] = ()  # about the clients' data
         self.rows: Rows | None = None  # whose learners the engine holds, if not everybody's
-        # Saves what other processes hold of a state; gives back their shares.
+        # Saves the parts of a state that other processes hold; returns their shares.
         self.save_shares: Callable[[State], Sequence[range]] = lambda state: ()
         self._stops_early = False
         self._resume = f"{resume_with} {run.path}"
@@ -91,7 +91,7 @@ class Loop:
         self._trackers = Trackers(config, run, progress.note)
 
     def train(self, stop: StopSignal) -> State:
-        """Train from where the run stands to its last round."""
+        """Train from the current state of the run to its last round."""
         state = stop.compute(self._first_state)
         self._trackers.open()
         with self._tracked(), EventLog(self.run.path / "tensorboard", after=state.round) as events:
@@ -187,7 +187,7 @@ class Loop:
         began = time.monotonic()
         try:
             state, report = stop.compute(partial(self._engine_round, state))
-        except Exception:  # the rounds before it are logged, whatever they still wait for
+        except Exception:  # log the rounds before it, and wait for their evaluations first
             for line in lines.ready(wait=True):
                 self._log(events, line)
             raise
@@ -223,7 +223,7 @@ class Loop:
         raise Interrupted(self.what_is_kept())
 
     def what_is_kept(self) -> str:
-        """What a person who stops the run now finds, and how to go on."""
+        """A message about what is kept if the run stops now, and how to continue."""
         total, saved = self.config.run.rounds, self._saved_round()
         if saved == total:
             return (
@@ -244,7 +244,7 @@ class Loop:
         entry: dict[str, Any] = {"round": state.round}
         if self.privacy is None:
             entry |= self._about_clients(report)
-        else:  # who took part is a secret that the promise rests on
+        else:  # the privacy guarantee needs participation to stay secret
             entry |= {"clients": {}, "privacy": self.privacy.spent(state.round)}
         if report.traffic is not None:
             entry["bytes_per_client"] = report.traffic._asdict()
@@ -273,7 +273,7 @@ class Loop:
         seconds: float | None,
         policy: Policy | None = None,
     ) -> _Line:
-        """The whole line of a round that took so many seconds; plays the policies."""
+        """The complete log entry of a round that took `seconds`. Plays the policies."""
         began = time.monotonic()
         metrics = entry | (self._evaluate(policies) if policies else {})
         if seconds is None:
@@ -365,7 +365,7 @@ class Loop:
         chosen = {} if policy is None else {"server": policy}
         if self.task is not None:
             played = self._play(self._to_play(state, run.final_clients) | chosen, run.final_episodes)
-        if policy is not None:  # again: a kill may have come between the last checkpoint and its policy
+        if policy is not None:  # again: the run may have been killed between the last checkpoint and its policy
             policy.save(self.run.policy)
         self.save_client_policies(state)
         results = {name: rollouts.to_json() for name, rollouts in played.items()}

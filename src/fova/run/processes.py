@@ -78,19 +78,19 @@ class StoppedTogether(Interrupted):
 
 @contextmanager
 def ending_together(cluster: Cluster) -> Iterator[None]:
-    """Tell the other processes if the block fails. Of several that fail at once, one keeps its own words."""
+    """Tell the other processes if the block fails. If several fail at once, only the first one reports its error."""
     try:
         yield
     except (Ended, Lost, Interrupted):
         raise
     except Exception as error:
         if not cluster.end(str(error) or type(error).__name__):
-            raise Ended("") from error  # the first one says it
+            raise Ended("") from error  # another process has reported its error
         raise
 
 
 def insist_on_dealing_out(config: Config) -> None:
-    """Refuse what cannot be done where no process holds all clients."""
+    """Refuse settings that need one process with all clients."""
     run = config.run
     if run.mode != "federated":
         raise FovaError(
@@ -183,7 +183,7 @@ class LeadEngine:
         self.asked_to_stop: Callable[[], None] = lambda: None  # called when another process was asked to stop
 
     def tell(self, order: str, rounds: int) -> None:
-        """Say what comes next."""
+        """Send an order to the other processes."""
         words = json.dumps({"order": order, "round": rounds})
         if STOP in self._share.processes.gather("order", words.encode())[1:]:
             self.asked_to_stop()
@@ -199,7 +199,7 @@ class LeadEngine:
         return self._held.round(state)
 
     def save_shares(self, directory: Path, belongs_to: str, state: State) -> list[range]:
-        """Have every process save its learners; gives back whose these are."""
+        """Have every process save its learners. Returns the clients of each process."""
         self.tell("save", state.round)
         save_share(directory, state, belongs_to, self._share.own)
         self._share.processes.gather("saved")

@@ -25,7 +25,7 @@ class Selection:
         self.folder, self.judge = folder, judge
 
     def consider(self, number: int, policy: Policy) -> dict[str, Any]:
-        """Judge the policy of a round and keep it if it is among the best. Returns what is logged of it."""
+        """Judge the policy of a round and keep it if it is among the best. Returns the log entry."""
         found = self.judge(policy).federation
         entry = {"value": found.value, "low": found.low, "high": found.high, "inside": found.inside}
         judged = replace(policy, facts=policy.facts | {"judged": entry})
@@ -49,6 +49,6 @@ class Selection:
 
 
 def _estimate(path: Path) -> float:
-    """What the judge found; a fit that diverged is worse than any other."""
+    """The judge's estimate. A fit that diverged is worse than any other."""
     value = float(load_policy(path).facts["judged"]["value"])
     return value if math.isfinite(value) else -math.inf

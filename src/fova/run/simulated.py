@@ -34,7 +34,7 @@ class SimulatedEngine:
         self.privacy = config.run.private(len(federation.clients if share is None else share.names))
         pooled = config.run.mode == "centralised"
         self._turns = [turn.pooled() if pooled else turn for turn in federation.turns()]
-        self._turn = 0  # whose data the simulation has
+        self._turn = 0  # the turn whose data the simulation has
         self._settings = RoundSettings(
             local_steps=config.run.local_steps * (len(federation.clients) if pooled else 1),
             seed=config.run.seed,
@@ -47,7 +47,7 @@ class SimulatedEngine:
             privacy=self.privacy,
             together=config.run.mode != "local",
         )
-        # Privacy protects the sums of single clients, so they tell nothing.
+        # Privacy protects the sums of single clients, so clients send none.
         self._told = self._tell() if self.privacy is None else []
         self.statistics = self._statistics()
         self._described: dict[str, dict[str, Any]] = {}
@@ -59,7 +59,7 @@ class SimulatedEngine:
     # --- Statistics ---
 
     def _tell(self) -> list[dict[str, ClientStatistics]]:
-        """What every client tells about its data, for each turn of the data."""
+        """The statistics that every client sends, for each turn of the data."""
         scale, normalise = self.config.run.reward_scale, self.config.run.normalise
         told = [
             {name: client_statistics(data, scale, normalise) for name, data in turn.clients.items()}
@@ -111,7 +111,7 @@ class SimulatedEngine:
         return self.simulation.round(self._with_its_data(state))
 
     def _with_its_data(self, state: State) -> State:
-        """Before a round: the data whose turn it is. Depends on the round alone, so that a resumed run agrees."""
+        """Switch to the data of the current turn. The turn depends on the round alone, as a resumed run needs."""
         turn = self._turn_of(state.round)
         if turn != self._turn:
             self.simulation.set_data(self._prepared(turn), self.statistics[turn].log_weights)
@@ -122,7 +122,7 @@ class SimulatedEngine:
         return self.simulation.data_changed(state, {name: before[name] / now[name] for name in now})
 
     def _turn_of(self, rounds: int) -> int:
-        """Which turn of the data comes after so many rounds; one past the last when all are done."""
+        """The turn of the data after this many rounds; one past the last when all are done."""
         return rounds * len(self._turns) // self.config.run.rounds
 
     def data_changes_after(self, rounds: int) -> bool:
@@ -142,7 +142,7 @@ class SimulatedEngine:
 
 
 def described(federation: Federation) -> dict[str, dict[str, Any]]:
-    """What is told about the data of every client of a federation, for clients.json."""
+    """The description of every client's data, for clients.json."""
     held_out = federation.whole_held_out()
     return {
         name: describe(data) | ({"held_out": describe(held_out[name])} if name in held_out else {})
@@ -151,7 +151,7 @@ def described(federation: Federation) -> dict[str, dict[str, Any]]:
 
 
 def describe(data: Transitions) -> dict[str, Any]:
-    """What is told about a client's data: sizes, the return of its behaviour and a fingerprint, never a row."""
+    """The description of a client's data: sizes, the return of its behaviour and a fingerprint, never a row."""
     return {
         "rows": len(data),
         "episodes": len(data.episode_lengths()),

@@ -1,7 +1,7 @@
 """Training a federation from start to end: data, rounds, evaluation, files.
 
 `train` is the same whether the command line or a Python program calls it. It survives being stopped at any
-moment: `resume` goes on from the last checkpoint and ends with the same bytes.
+moment: `resume` continues from the last checkpoint and ends with the same bytes.
 """
 
 import inspect
@@ -61,7 +61,7 @@ def train(
 
     `progress` is a display of `fova.progress`, True or False; by default a terminal or notebook shows progress and
     everything else is quiet. `on_round` is called with a `RoundSummary` after every round. If it returns True or
-    raises `fova.StopTraining`, the run ends with a final evaluation; `fova.resume` goes on with it.
+    raises `fova.StopTraining`, the run ends with a final evaluation; `fova.resume` continues it.
     """
     _insist_on_callable(on_round)
     if isinstance(clients, str):
@@ -96,7 +96,7 @@ def start(
     federation: Federation | None = None,
     on_round: OnRound | None = None,
 ) -> Result:
-    """Train a new run. Its directory is made when everything else stands, so a mistake leaves no litter."""
+    """Train a new run. Its directory is created after all checks, so an early error leaves no files behind."""
     insist_on_training(config)
     run = RunDirectory(new_directory(config, directory))
     insist_on_packages(config.run.track)
