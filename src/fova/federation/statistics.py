@@ -260,7 +260,7 @@ def common_unit(
     discount: float,
     largest_share: float | None = None,
 ) -> tuple[float, tuple[str, ...]]:
-    """The geometric mean of the clients' units, each counted by its weight; 1 where nobody saw a reward.
+    """The geometric mean of the clients' units, each counted by its weight; 1 if no client has a reward.
 
     From five clients on, a client is compared with the median of the others. If it would move the unit away from
     there by more than a factor of 2, it does not count; remarks name such clients.

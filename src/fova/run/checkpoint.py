@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on, in one file that is either whole or absent.
+"""Checkpoints: everything a run needs to continue, in one file that is either whole or absent.
 
 A checkpoint is one safetensors file with a digest of its contents and of the configuration it belongs to; no pickle
 is ever read. The two newest are kept.

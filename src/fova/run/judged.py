@@ -198,7 +198,7 @@ def ranked(runs: Sequence[Judged]) -> list[Judged]:
 
 
 def comparable(runs: Sequence[Judged]) -> bool:
-    """Whether the runs were judged on the same episodes: as many, with the same return."""
+    """Whether the runs were judged on the same episodes: the same number, with the same return."""
 
     def about(judged: Judged) -> Any:
         clients = judged.verdict.clients.items()

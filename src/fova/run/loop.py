@@ -82,7 +82,7 @@ class Loop:
         self.on_round: OnRound | None = None
         self.selection: Selection | None = None
         self.notes: tuple[str, ...] = ()  # about the clients' data
-        self.rows: Rows | None = None  # whose learners the engine holds, if not everybody's
+        self.rows: Rows | None = None  # the clients whose learners the engine holds, if not all
         # Saves the parts of a state that other processes hold; returns their shares.
         self.save_shares: Callable[[State], Sequence[range]] = lambda state: ()
         self._stops_early = False

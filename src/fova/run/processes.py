@@ -268,7 +268,7 @@ def _heard(cluster: Cluster, stop: StopSignal) -> dict[str, Any]:
 
 
 def insist_on_round(state: State, rounds: int, cluster: Cluster) -> None:
-    """Refuse to go on from another checkpoint than process 0."""
+    """Refuse to continue from another checkpoint than process 0."""
     if state.round != rounds:
         raise FovaError(
             f"Process {cluster.index} is at round {state.round}, process 0 at round {rounds}. Do all processes see "

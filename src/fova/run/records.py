@@ -249,7 +249,7 @@ def read_clients(files: RunDirectory) -> dict[str, ClientFacts]:
 
 
 def read_statistics(files: RunDirectory, columns: int) -> Mapping[str, Any] | None:
-    """The checked content of statistics.json for observations of so many columns; None before it was written."""
+    """The checked content of statistics.json for observations of `columns` columns; None before it was written."""
     if not (files.path / "statistics.json").exists():
         return None
     table = read_table(files, "statistics.json")

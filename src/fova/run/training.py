@@ -330,7 +330,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def insist_on_same_data(run: RunDirectory, held: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse to go on with a run on other data than it was trained on so far. `held` describes the data now."""
+    """Refuse to continue a run on other data than it was trained on so far. `held` describes the data now."""
     if not (run.path / "clients.json").exists():
         if checkpoints(run.checkpoints):
             raise FovaError(
