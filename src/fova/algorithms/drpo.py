@@ -33,7 +33,7 @@ class Drpo(CqlFl):
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         "published": PROGRAM,
         "layer-norm": PROGRAM | {"critic_layer_norm": True},
-        # the text of the paper, with the networks of FOVA's
+        # the paper's text, with FOVA's networks
         "paper": {},
         # the actor and the critics of FOVA; a gradient that is the same in expectation
         "assisted": PROGRAM | {"actor": "clipped", "critic_layer_norm": True, "soft_gradient": "estimated"},
