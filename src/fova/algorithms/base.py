@@ -319,8 +319,8 @@ class ActorCritic:
     (tanh of a Gaussian) or deterministic. Discrete actions always have a categorical distribution."""
     shared_std: bool = False
     """Train one standard deviation per action column of a Gaussian actor, instead of one that depends on the state.
-    All rows are then imitated alike. Otherwise the weight of a row grows with 1 / std^2, so rows whose action is hard
-    to predict count less. This ignores noise, and also whatever is hard to learn."""
+    All rows are then imitated alike. Otherwise the weight of a row grows with 1 / std^2, so rows whose action is
+    hard to predict count less. This ignores noise, and also whatever is hard to learn."""
     actor_layer_norm: bool = False
     """LayerNorm after each hidden layer of the actor."""
     critic_layer_norm: bool = True

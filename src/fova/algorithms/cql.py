@@ -140,8 +140,8 @@ class CqlFl(ActorCritic):
     samples: Annotated[int, Within(1, 1_000)] = 10
     """Actions sampled from each source (the policy at s, the policy at s', uniform)."""
     pool: Pool = "all"
-    """Actions in one soft maximum of the critics: all sampled actions, or triples of one action of each source, whose
-    soft maxima are averaged (OfflineRL-Kit)."""
+    """Actions in one soft maximum of the critics: all sampled actions, or triples of one action of each source,
+    whose soft maxima are averaged (OfflineRL-Kit)."""
     soft_gradient: Literal["exact", "estimated"] = "exact"
     """Gradient of the soft maximum: exact, through all of its actions, or estimated, through one action drawn with
     their weights. The estimate is the same in expectation and takes less than half of the operations."""

@@ -46,8 +46,8 @@ Auto = Literal["auto"]
 # The values of "auto", in the federation's unit of reward: a good policy is worth about 1 / (1 - gamma) in it.
 AUTO_ALPHA, AUTO_BETA = 0.5, 0.3
 AUTO_RELATIVE_BETA = 1.0  # in units of the advantages' spread
-# Lambda, times 1 / (1 - gamma). The log-density of consistent data is steep, that of varied data is flat. So imitation
-# dominates where the data is consistent, and Q where it is not.
+# Lambda, times 1 / (1 - gamma). The log-density of consistent data is steep, that of varied data is flat. So
+# imitation dominates where the data is consistent, and Q where it is not.
 AUTO_LAMBDA = 0.1
 
 # Relative weights: the least spread, in the unit of the critics, and the largest weight; their mean is about 1.
@@ -315,7 +315,7 @@ class Fova(ActorCritic):
         return action, jnp.maximum(batch.has_next_action, batch.terminals)
 
     def ballot(self, has_action: Float[Array, " batch"]) -> Float[Array, "3 batch"]:
-        """Which candidates may win: the data's action where there is one; without the vote, only the local action."""
+        """Which candidates may win: the data's action where there is one. Without the vote, only the local one."""
         everyone = jnp.ones_like(has_action)
         return jnp.stack([everyone, has_action * self.vote, everyone * self.vote])
 

@@ -71,7 +71,7 @@ def insist_on_actions(
 
 
 def declared_bounds(found: Mapping[str, Source]) -> Bounds:
-    """The bounds that all sources declare. Different bounds are refused: the same number would be another action."""
+    """The bounds that all sources declare. Different ones are refused: the same number would be another action."""
     declared = {
         name: (tuple(source.action_low.tolist()), tuple(source.action_high.tolist()))
         for name, source in found.items()

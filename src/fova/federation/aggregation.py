@@ -27,7 +27,7 @@ class Aggregation(NamedTuple):
     weigh: Callable[[Submission, Float[Array, " clients"]], Float[Array, " clients"]] | None = None
     combine: Callable[[Submission, Networks], Any] | None = None
     whole_rounds: bool = False  # needs every client of a round at once
-    largest_share: float | None = None  # largest share of the mean for one client; None is the default of `trust.py`
+    largest_share: float | None = None  # of the mean, for one client; None is the default of `trust.py`
 
 
 def counted(submissions: Submission) -> Bool[Array, " clients"]:

@@ -1,9 +1,10 @@
 """A federation on one machine: compiled rounds over all its clients.
 
-A round is two compiled functions. The clients' part receives the broadcast, scans over the local steps, vmapped over
-clients, and submits. The clients are dealt out among the devices, which on a CPU are its cores, so no device waits for
-another one's step. The server's part runs on one device: `rounds.judge_submissions`. Larger federations go through
-both in cohorts, so memory on the devices is bounded by the cohort. What clients carry between rounds is in host memory.
+A round is two compiled functions. The clients' part receives the broadcast, scans over the local steps, vmapped
+over clients, and submits. The clients are dealt out among the devices, which on a CPU are its cores, so no device
+waits for another one's step. The server's part runs on one device: `rounds.judge_submissions`. Larger federations
+go through both in cohorts, so memory on the devices is bounded by the cohort. What clients carry between rounds is
+in host memory.
 
 `rounds.py` defines the steps of a round and its randomness. If several processes hold the federation, each of them
 simulates its own share, and `shares.py` merges the means.
@@ -325,8 +326,8 @@ def clients_part(
 ) -> tuple[Any, Bool[Array, " clients"], Submission]:
     """A round of every client of a cohort, compiled. Each device of the mesh has its share and waits for no other.
 
-    Returns the learners, which of them are finite, and their submissions. Unless clients train `together`, each has a
-    broadcast of its own.
+    Returns the learners, which of them are finite, and their submissions. Unless clients train `together`, each has
+    a broadcast of its own.
     """
     axis = None if together else 0  # where a broadcast has its axis of clients
 

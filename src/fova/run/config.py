@@ -75,8 +75,8 @@ class RunConfig:
     critics expect), returns (what the data earned), median, trimmed-mean or krum."""
     largest_share: Annotated[float | None, Within(0, 1, above=True)] = None
     """Largest share of the mean that one client may have, whatever it claims. By default 0.4 from five clients on,
-    or the share of the second-heaviest client if that is larger; no limit with fewer clients. 1 accepts every claim;
-    see docs/privacy.md#bad-clients."""
+    or the share of the second-heaviest client if that is larger; no limit with fewer clients. 1 accepts every
+    claim; see docs/privacy.md#bad-clients."""
     average_rounds: Annotated[int | Literal["auto"], Within(1, MOST_ROUNDS)] = "auto"
     """Play, judge and save a running mean of the server's policies over about this many rounds. It varies less than
     the last policy. auto is a tenth of the rounds, at most 5. 1 is the last policy."""
@@ -203,7 +203,7 @@ class RunConfig:
             )
 
     def private(self, clients: int) -> Privacy | None:
-        """The privacy of a federation with this many clients; None without privacy. Refuses to exceed the budget."""
+        """The privacy of a federation of this many clients; None without privacy. Refuses to exceed the budget."""
         if self.privacy == "off" or self.privacy_clip is None or self.privacy_noise is None:
             return None
         privacy = Privacy(

@@ -69,7 +69,7 @@ class RunDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Prevent other processes from training the same run at the same time. Clean up after processes that died."""
+        """Keep other processes from training the same run at the same time. Clean up after processes that died."""
         busy = f"Another process is training {self.path}. Wait for it or stop it first."
         with exclusive(self.path / ".lock", busy):
             remove_scratch(self.path)

@@ -78,7 +78,7 @@ class StoppedTogether(Interrupted):
 
 @contextmanager
 def ending_together(cluster: Cluster) -> Iterator[None]:
-    """Tell the other processes if the block fails. If several fail at once, only the first one reports its error."""
+    """Tell the other processes if the block fails. If several fail at once, only the first reports its error."""
     try:
         yield
     except (Ended, Lost, Interrupted):

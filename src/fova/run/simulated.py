@@ -80,7 +80,7 @@ class SimulatedEngine:
         share = self.config.run.largest_share
         told = self._told
         everything = {f"{name}, turn {i}": client for i, turn in enumerate(told) for name, client in turn.items()}
-        # Data sequences exist in simulations only, where no client lies, and their parts differ more than clients do.
+        # Data sequences exist in simulations only, where no client lies. Their parts differ more than clients do.
         believed = share if len(self._told) == 1 else 1.0
         normaliser, remarks = common_normaliser(everything, self.space.observation, believed)
         derived = [derive(told, normaliser, discount, unit, share) for told in self._told]
