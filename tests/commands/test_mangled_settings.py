@@ -58,6 +58,8 @@ def refused(fova_command, tmp_path):
         ("--name=", "--name is empty"),
         ("--name=.", "--name is empty"),
         ("--name=a\0b", "without control characters"),
+        ("--name=../../x", "names a directory under runs/"),
+        ("--name=/x", "names a directory under runs/"),
         ("--name=caf\udce9", "must be UTF-8 text"),
         ("--algorithm=", "There is no algorithm called ''"),
         ("--preset=", "There is no preset of fova called ''"),

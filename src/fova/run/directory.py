@@ -180,6 +180,8 @@ def named(name: str) -> Path:
         raise FovaError("--name is empty. Name the run's directory under runs/, or leave --name out.")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
         raise FovaError(f"--name is {shown(name)}, but must be UTF-8 text without control characters.")
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise FovaError(f"--name is {shown(name)}, but names a directory under runs/. Leave out '..' and a leading '/'.")
     return Path("runs") / name
 
 
