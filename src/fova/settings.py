@@ -63,6 +63,8 @@ class Within:
 
 SEEDS = Within(0, 2**32 - 1)  # JAX would take a larger one for another seed
 PORTS = Within(0, 65_535)
+MOST_ROWS = 1_000_000_000
+ROWS = Within(1, MOST_ROWS)
 ANY = Within()  # where no range is declared; only algorithms in users' files have such fields
 
 

@@ -148,7 +148,7 @@ def test_clients_own_policies_need_whole_files(fova_command, stopped, name, cont
 def test_a_run_with_a_damaged_file_is_not_shown(fova_command, tmp_path, command, name, content):
     run = make_run(tmp_path / "run")
     spoil(run / name, content)
-    refused(fova_command(command, "run", "-o", "out"), f"run/{name}")
+    refused(fova_command(command, "run", "-o", {"report": "out.html", "plot": "out"}[command]), f"run/{name}")
 
 
 def test_what_a_kill_left_half_written_is_gone_after_resuming(fova_command, stopped):

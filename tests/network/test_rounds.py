@@ -316,7 +316,7 @@ BAD = {
     "broken archive": (with_bytes(archive()[:40]), "is no NumPy array"),
     "petabytes": (with_bytes(header("(1125899906842624,)")), r"float32\[1125899906842624\]"),
     "pickle": (with_bytes(header("(2,)", "'|O'") + pickle.dumps([1, 2])), "object"),
-    "truncated": (with_bytes(header("(4,)") + b"1234"), "4 bytes of numbers"),
+    "truncated": (with_bytes(header("(2,)") + b"1234"), "4 bytes of numbers"),
     "megabytes": (with_bytes(bytes(2**20)), "1,048,576 bytes, but"),
     "no bytes": (with_bytes(b""), "is no NumPy array"),
     "list as metric": (with_metric([1.0, 2.0]), r"\[1.0, 2.0\], but must be a number"),

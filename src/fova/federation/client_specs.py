@@ -20,11 +20,10 @@ from fova.data import partition
 from fova.data.minari_store import looks_like_id
 from fova.data.paths import as_path
 from fova.errors import FovaError, unknown
-from fova.settings import Within, check_kinds, check_ranges, shown
+from fova.settings import MOST_ROWS, Within, check_kinds, check_ranges, shown
 from fova.tasks.registry import Task
 
 DEFAULT_SIZE = 5000
-MOST_ROWS = 1_000_000_000
 LONGEST_NAME = 300  # characters; the name of a file has 255 at most
 
 

@@ -43,13 +43,12 @@ from fova.data.normalise import Normaliser, Sums
 from fova.data.tables.columns import Columns
 from fova.data.tables.survey import Survey
 from fova.evaluation.judging.verdict import Figures
-from fova.federation.client_specs import MOST_ROWS
 from fova.federation.statistics import ClientStatistics, Statistics
 from fova.federation.wire import expected_arrays, from_named_arrays, named_arrays
 from fova.network import intake
 from fova.network.intake import Refused, one_line
 from fova.network.plan import Plan
-from fova.settings import LARGEST
+from fova.settings import LARGEST, MOST_ROWS
 from fova.version import __version__
 
 LONGEST_SURVEY = 10_000_000  # characters

@@ -181,7 +181,8 @@ def named(name: str) -> Path:
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
         raise FovaError(f"--name is {shown(name)}, but must be UTF-8 text without control characters.")
     if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise FovaError(f"--name is {shown(name)}, but names a directory under runs/. Leave out '..' and a leading '/'.")
+        where = "names a directory under runs/. Leave out '..' and a '/' at the start."
+        raise FovaError(f"--name is {shown(name)}, but {where}")
     return Path("runs") / name
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from fova.errors import FovaError
 from fova.paper.theory.pictures import (
     heterogeneity_against_difference,
     penalty_against_parameters,
@@ -59,11 +58,6 @@ def test_table_shows_every_row(rows: list[Row]) -> None:
     markdown = format_markdown(rows)
     assert sum(line.startswith("| `") for line in markdown.splitlines()) == len(rows)
     assert "instead:" in markdown
-
-
-def test_no_mdps_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FovaError, match="at least one"):
-        run(tmp_path, mdps=0, seed=0, progress=lambda message: None)
 
 
 def test_pictures_have_labelled_axes() -> None:

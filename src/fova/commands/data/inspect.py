@@ -11,7 +11,7 @@ from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
 from fova.progress import Event, Note, Progress
-from fova.settings import SEEDS
+from fova.settings import ROWS, SEEDS
 
 if TYPE_CHECKING:
     from fova.data.sources import Source
@@ -40,7 +40,7 @@ class InspectOptions:
     """Print JSON, for scripts."""
     download: bool = False
     """Fetch a Minari dataset that is not on this machine."""
-    size: int = 10_000
+    size: Annotated[int, ROWS] = 10_000
     """For TASK/QUALITY: make more transitions first if there are fewer than this. All existing ones are read."""
     seed: Annotated[int, SEEDS] = 0
     """For TASK/QUALITY: the seed."""

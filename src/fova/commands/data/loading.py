@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
-from fova.settings import shown
 
 if TYPE_CHECKING:
     from fova.data.action_kind import ActionKind
@@ -32,11 +31,8 @@ def ensure(task: "Task", quality: str, size: int, seed: int, terminal: Terminal)
     """The dataset, with a progress bar on the terminal while it is made."""
     from rich.progress import Progress
 
-    from fova.federation.client_specs import MOST_ROWS
     from fova.tasks import datasets
 
-    if not 1 <= size <= MOST_ROWS:
-        raise FovaError(f"The size is {shown(size)}, but must be at least 1 and at most {MOST_ROWS:,}.")
     with Progress(console=terminal, transient=True) as bar:
         line = bar.add_task(f"{task.name}/{quality}", total=size)
         return datasets.ensure(task, quality, size, seed, lambda rows: bar.update(line, completed=min(rows, size)))

@@ -6,7 +6,7 @@ from typing import Annotated
 from fova.commands.data.loading import ensure
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
-from fova.settings import SEEDS
+from fova.settings import ROWS, SEEDS
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class MakeOptions:
 
     name: str
     """TASK/QUALITY, for instance hopper/expert; see `fova tasks`."""
-    size: int = 100_000
+    size: Annotated[int, ROWS] = 100_000
     """Number of transitions. The last episode is played to its end, so there may be a few more."""
     seed: Annotated[int, SEEDS] = 0
     """Seed of starts and actions."""

@@ -8,7 +8,7 @@ from fova.commands.data.loading import check_actions, load
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
-from fova.settings import SEEDS
+from fova.settings import ROWS, SEEDS
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ImportOptions:
     """Kind of the actions: discrete (codes 0, 1, 2, ...), continuous (quantities), or as the data shows."""
     download: bool = False
     """Fetch a Minari dataset that is not on this machine."""
-    size: int = 10_000
+    size: Annotated[int, ROWS] = 10_000
     """For TASK/QUALITY: make more transitions first if there are fewer than this. All existing ones are read."""
     seed: Annotated[int, SEEDS] = 0
     """For TASK/QUALITY: the seed."""
