@@ -68,7 +68,7 @@ def measure_compression(results: Results, seed: int) -> None:
 
 
 def main() -> None:
-    results = Results("privacy_cost", {"privacy": LARGE, "compression": SMALL, "strengths": STRENGTHS})
+    results = Results("privacy_cost", {"privacy": LARGE, "compression": SMALL, "strengths": STRENGTHS | IMITATION})
     for seed in range(SEEDS):
         measure_compression(results, seed)
         measure_privacy(results, seed)
