@@ -1,9 +1,10 @@
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
-from fova.machine.runtime import cache_directory, peak_memory_mb, processors
+from fova.machine.runtime import cache_directory, peak_memory_mb, prepare, processors
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,9 @@ def test_processors_and_memory_are_counted(monkeypatch):
     assert processors() >= 1
     monkeypatch.setenv("NPROC", "3")
     assert processors() == 3
+
+
+def test_arrays_are_computed_where_they_are_asked_for():
+    """Asynchronous dispatch on CPUs once waited for ever at the start of a federation."""
+    prepare()
+    assert jax.config.values["jax_cpu_enable_async_dispatch"] is False

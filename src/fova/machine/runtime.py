@@ -34,6 +34,8 @@ def prepare() -> None:
 
     with suppress(RuntimeError):  # JAX keeps its devices once it has computed something
         jax.config.update("jax_num_cpu_devices", processors())
+    # Asynchronous dispatch on CPUs can wait for ever for an array (jax-ml/jax issue 25861). Rounds are as fast without.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
