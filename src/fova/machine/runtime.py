@@ -34,7 +34,7 @@ def prepare() -> None:
 
     with suppress(RuntimeError):  # JAX keeps its devices once it has computed something
         jax.config.update("jax_num_cpu_devices", processors())
-    # Asynchronous dispatch on CPUs can wait for ever for an array (jax-ml/jax issue 25861). Rounds are as fast without.
+    # Asynchronous dispatch on CPUs can wait for ever for an array (jax-ml/jax issue 25861), and gains nothing here.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
