@@ -98,5 +98,6 @@ def test_one_liar_of_five_leaves_nine_tenths_of_the_score():
         for name, attack in benchmark.ATTACKS.items()
         if attack.clients == 5
     }
-    assert {name for name, share in kept.items() if share < 0.9} == {"its update x 9"}
-    assert kept["its update x 9"] > 0.85
+    below = "label noise, claims rewards a million times as high"
+    assert {name for name, share in kept.items() if share < 0.9} == {below}
+    assert kept[below] > 0.85
