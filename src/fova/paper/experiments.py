@@ -48,6 +48,7 @@ def _with_rounds(**rounds: int) -> dict[str, Scale]:
 
 RECOMMENDED = Variant("fova", "fova", paper="fova")  # this package's default
 PRINTED = Variant("fova (equations)", "fova", preset="equations", paper="fova")  # the paper's text
+RELEASED = Variant("fova (released)", "fova", preset="released", paper="fova")  # the authors' program
 FEDORA = Variant("fedora", "fedora", paper="fedora")
 DRPO = Variant("drpo", "drpo", paper="drpo")
 CQL = Variant("cql-fl", "cql-fl", paper="cql-fl")
@@ -126,7 +127,7 @@ ENTRIES = (
         "compare",
         "Five algorithms on uniform quality: locomotion and mazes",
         (*_locomotion_rows(), *_maze_rows()),
-        ALL,
+        (*OURS, RELEASED, FEDORA, DRPO, CQL, TD3BC),
         SCALES,
         source="table 'compare'; 5 clients of 10,000 transitions as in the authors' program",
     ),
@@ -134,7 +135,7 @@ ENTRIES = (
         "mixed-or-uniform",
         "The same 12,000 transitions, dealt out by quality or evenly",
         tuple(case for task in ("hopper", "halfcheetah", "walker2d", "ant") for case in _deals(task)),
-        (*FOVA_AND_TWO, CQL),
+        ALL,
         SCALES,
         run={"evaluate_clients": True},
         measured="every client",

@@ -48,6 +48,7 @@ BASELINES = (
     Variant("fed-td3bc", "fed-td3bc", preset="layer-norm"),
     Variant("fed-bc", "fed-bc"),
 )
+IQL = Variant("fed-iql", "fed-iql", preset="layer-norm")
 
 # What the recommended preset does about good and bad episodes inside one client, each part removed in turn.
 INSIDE_CHANGES = (
@@ -68,6 +69,12 @@ SAME_WEIGHTS = tuple(
         ("fedora", "layer-norm"),
         ("fed-td3bc", "layer-norm"),
     )
+)
+
+# The two dear rivals with the weights, FOVA's actor and LayerNorm. One seed of each is run.
+DEAR = tuple(
+    Variant(f"{name} (returns)", name, preset="assisted", run={"aggregation": "returns"})
+    for name in ("cql-fl", "drpo")
 )
 
 # Gaussian actors with one standard deviation for all states: rows that are hard to predict count like all others.
@@ -182,7 +189,7 @@ ENTRIES = (
         "same-weights",
         "FOVA and its rivals, with and without the same client weights",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
-        (RECOMMENDED, *SAME_WEIGHTS, *BASELINES, Variant("fed-iql", "fed-iql", preset="layer-norm"), RELEASED),
+        (RECOMMENDED, *SAME_WEIGHTS, *DEAR, *BASELINES, IQL, RELEASED),
         FIVE_SEEDS,
     ),
     Entry(
