@@ -210,6 +210,13 @@ ENTRIES = (
         FIVE_SEEDS,
     ),
     Entry(
+        "shared-std",
+        "One standard deviation for all states, or one per state",
+        (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
+        (RECOMMENDED, SHARED_STD[0], SAME_WEIGHTS[1], SHARED_STD[2]),
+        FIVE_SEEDS,
+    ),
+    Entry(
         "inside-changes",
         "What data returns, relative weights and the running mean are worth",
         (MIXED[2], _inside("hopper"), *(_uniform(task, "medium-expert") for task in ("hopper", "halfcheetah"))),
