@@ -33,8 +33,7 @@ STEPS = "local steps"
 
 def curves(results: Results) -> Markup:
     """The mean normalised score (or return, without a score) during training, with bands over seeds."""
-    variants = results.variants()
-    looks = dict(zip(variants, styles([re.split(r" \(|, ", variant)[0] for variant in variants])))
+    looks = looks_of(results.variants())
     played = [run for run in results.runs if run.evaluations]
     if not played:
         raise FovaError(f"{results.name} has no learning curves: its runs were not evaluated during training.")
@@ -64,6 +63,11 @@ def curves(results: Results) -> Markup:
         role="img",
         aria_label=f"{results.title}: learning curves. {results.scale}.",
     )
+
+
+def looks_of(variants: Sequence[str]) -> dict[str, Style]:
+    """The look of every variant, by its algorithm: the first word of its label."""
+    return dict(zip(variants, styles([re.split(r" \(|, ", variant)[0] for variant in variants])))
 
 
 def _panel(results: Results, case: str, looks: Mapping[str, Style], place: tuple[float, float]) -> Markup:

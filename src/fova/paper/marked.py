@@ -5,7 +5,7 @@ A document holds a table between two comments. The first comment names the resul
     <!-- results/mixed-curves.json: summary -->
     <!-- end of results -->
 
-The name `curves` stands for the learning curves, a picture in docs/images.
+Two names stand for pictures in docs/images: `curves` for the learning curves, `dots` for the scores of all runs.
 """
 
 import os
@@ -18,12 +18,14 @@ from fova.experiments.results import Results
 from fova.machine.files import write_atomically
 from fova.paper import calibration
 from fova.paper.curves import curves
+from fova.paper.dots import dots
 from fova.paper.tables import table
 
 MARKED = re.compile(
     r"(?P<begin><!-- (?P<file>results/[\w.-]+\.json): (?P<table>[\w-]+) -->\n).*?(?P<end><!-- end of results -->)",
     re.S,
 )
+PICTURES = {"curves": (curves, "learning curves"), "dots": (dots, "scores of all runs")}
 
 
 def documents(root: Path) -> list[Path]:
@@ -39,9 +41,9 @@ def renewed(text: str, root: Path, folder: Path) -> str:
             content = calibration.table(root / found["file"], found["table"]).markdown()
             return f"{found['begin']}{content}{found['end']}"
         results = Results.load(root / found["file"])
-        if found["table"] == "curves":
-            link = os.path.relpath(_picture(found["file"], root), folder).replace(os.sep, "/")
-            content = f"![{results.title}: learning curves]({link})\n"
+        if found["table"] in PICTURES:
+            link = os.path.relpath(_picture(found["file"], found["table"], root), folder).replace(os.sep, "/")
+            content = f"![{results.title}: {PICTURES[found['table']][1]}]({link})\n"
         else:
             content = table(results, found["table"]).markdown()
         return f"{found['begin']}{content}{found['end']}"
@@ -51,12 +53,15 @@ def renewed(text: str, root: Path, folder: Path) -> str:
 
 def pictures(text: str, root: Path) -> dict[Path, str]:
     """The pictures that a document marks: path -> content."""
-    files = dict.fromkeys(found["file"] for found in MARKED.finditer(text) if found["table"] == "curves")
-    return {_picture(file, root): curves(Results.load(root / file)) + "\n" for file in files}
+    marked = [(found["file"], found["table"]) for found in MARKED.finditer(text) if found["table"] in PICTURES]
+    return {
+        _picture(file, kind, root): PICTURES[kind][0](Results.load(root / file)) + "\n"
+        for file, kind in dict.fromkeys(marked)
+    }
 
 
-def _picture(result_file: str, root: Path) -> Path:
-    return root / "docs" / "images" / f"{Path(result_file).stem}-curves.svg"
+def _picture(result_file: str, kind: str, root: Path) -> Path:
+    return root / "docs" / "images" / f"{Path(result_file).stem}-{kind}.svg"
 
 
 def main(root: Path) -> None:

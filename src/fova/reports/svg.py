@@ -105,11 +105,11 @@ def line_chart(
     told = place is None
     values = [v for line in lines for v in (*line.y, *(line.low or ()), *(line.high or ()))]
     low, high = _span([*values, *(level.value for level in levels)])
-    y_ticks = _ticks(low, high)
+    y_ticks = round_ticks(low, high)
     left = 30 + CHARACTER * max(len(_tick_label(tick)) for tick in y_ticks)
     y = Axis(min(low, y_ticks[0]), max(high, y_ticks[-1]), BOTTOM, TOP, y_ticks)
     first, last = _span([v for line in lines for v in line.x])
-    x = Axis(first, last, left, RIGHT, _ticks(first, last, most=5))
+    x = Axis(first, last, left, RIGHT, round_ticks(first, last, most=5))
     ticks: list[Markup] = [*_y_grid(y, left, RIGHT, _tick_label), *_x_ticks(x, BOTTOM)]
     return _chart(
         title,
@@ -134,7 +134,7 @@ def share_chart(
         x_values = [x_values[0] - 0.5, x_values[0] + 0.5]
         shares = {label: (colour, [values[0]] * 2) for label, (colour, values) in shares.items()}
     left, right, bottom = 46, SMALL_WIDTH - 24, SMALL_HEIGHT - 26
-    x = Axis(x_values[0], x_values[-1], left, right, _ticks(x_values[0], x_values[-1], most=3))
+    x = Axis(x_values[0], x_values[-1], left, right, round_ticks(x_values[0], x_values[-1], most=3))
     y = Axis(0.0, 1.0, bottom, 10, (0.0, 0.5, 1.0))
     areas, below = [], [0.0] * len(x_values)
     for label, (colour, values) in shares.items():
@@ -169,7 +169,7 @@ def dot_chart(title: str, description: str, rows: Sequence[Dots], server: float 
     low, high = _span(values)
     height = 20 + ROW * len(rows) + 46
     left = 14 + CHARACTER * min(LABEL_CHARACTERS, max(len(row.label) for row in rows))
-    ticks = _ticks(low, high, most=4)
+    ticks = round_ticks(low, high, most=4)
     x = Axis(min(low, ticks[0]), max(high, ticks[-1]), left + 8, RIGHT, ticks)
     bottom = height - 46
     line = []
@@ -200,7 +200,7 @@ def interval_chart(title: str, description: str, rows: Sequence[Interval], x_lab
     low, high = _span([v for row in rows for v in (row.data, row.low, row.high)])
     height = 20 + ROW * len(rows) + 46
     left = 14 + CHARACTER * min(LABEL_CHARACTERS, max(len(row.label) for row in rows))
-    ticks = _ticks(low, high, most=4)
+    ticks = round_ticks(low, high, most=4)
     x = Axis(min(low, ticks[0]), max(high, ticks[-1]), left + 8, RIGHT, ticks)
     bottom = height - 46
     return _chart(
@@ -370,7 +370,7 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _ticks(low: float, high: float, most: int = 6) -> tuple[float, ...]:
+def round_ticks(low: float, high: float, most: int = 6) -> tuple[float, ...]:
     return tuple(float(tick) for tick in MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
 
 
