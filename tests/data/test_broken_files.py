@@ -511,6 +511,7 @@ def test_one_message_names_file_and_field(fault, tmp_path):
     assert words in message
     assert len(message.splitlines()) == 1
     assert message.endswith((".", ".)"))
+    assert ("'dones'" in message) == (fault == "dones for terminals")
 
 
 @pytest.mark.parametrize("name", ["broken.npz", "broken.hdf5", "broken.parquet"])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fova.data import normalise
-from fova.data.normalise import Normaliser, Sums, client_sums, combine
+from fova.data.normalise import Normaliser, Sums, client_sums, combine, scaled
 
 
 def test_combined_sums_equal_the_pooled_statistics():
@@ -64,6 +64,14 @@ def test_clients_count_by_their_rows():
     normaliser = combine([client_sums(np.ones((3, 1), np.float32)), client_sums(np.full((1, 1), 5, np.float32))])
     np.testing.assert_allclose(normaliser.mean, [2.0])
     np.testing.assert_allclose(normaliser.std, [3.0**0.5], rtol=1e-6)
+
+
+def test_scaled_sums_are_those_of_rows_that_count_several_times():
+    rows = np.array([[1.0, -2.0], [3.0, 5.0]], np.float32)
+    thrice, counted = client_sums(np.tile(rows, (3, 1))), scaled(client_sums(rows), 3.0)
+    assert counted.count == thrice.count == 6
+    assert counted.total.tolist() == thrice.total.tolist() == [12.0, 9.0]
+    assert counted.squares.tolist() == thrice.squares.tolist() == [30.0, 87.0]
 
 
 @pytest.mark.parametrize(

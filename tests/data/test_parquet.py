@@ -1,10 +1,14 @@
+import runpy
 import sys
 
 import numpy as np
 import pyarrow
+import pyarrow.parquet
 import pytest
 from hand_made import assert_same, columns, episodes, parquet_columns, write_parquet
 
+from fova.data import parquet
+from fova.data.parquet import has_layout
 from fova.data.sources import load
 from fova.data.transitions import from_episodes
 from fova.errors import FovaError
@@ -128,3 +132,56 @@ def test_without_pyarrow_the_message_says_how_to_install_it(tmp_path, monkeypatc
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(FovaError, match=r"pip install 'fova\[tables\]'"):
         load(file)
+
+
+def test_the_module_needs_no_pyarrow_to_be_imported(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    runpy.run_path(parquet.__file__)
+
+
+def test_memory_is_counted_by_the_width_of_the_values_that_are_read(tmp_path, monkeypatch):
+    """7 rows in groups of 3: 1 byte a flag, 4 bytes a single-precision number or a short integer, 8 all others."""
+    counted = []
+    monkeypatch.setattr(parquet, "refuse_too_large", lambda file, size, values: counted.append((size, values)))
+    single, double = pyarrow.float32(), pyarrow.float64()
+    content = pyarrow.table(
+        {
+            "observations": pyarrow.array([[1.0, 2.0]] * 7, pyarrow.list_(single)),
+            "action_0": pyarrow.array([0.5] * 7, double),
+            "rewards": pyarrow.array([1] * 7, pyarrow.int32()),
+            "terminals": [False] * 7,
+            "steps": pyarrow.array(range(7), pyarrow.int64()),
+            "ward": ["not used"] * 7,
+        }
+    )
+    pyarrow.parquet.write_table(content, tmp_path / "a.parquet", row_group_size=3)
+    load(tmp_path / "a.parquet")
+    assert counted == [(7 * (2 * 4 + 8 + 4 + 1 + 8), 7 * 6)]
+
+
+def test_an_empty_value_in_a_list_is_found_in_its_row(tmp_path):
+    gone = {f"observation_{n}": None for n in range(2)}
+    lists = [[1.0, 2.0], [3.0, 4.0], [5.0, None], [7.0, 8.0], [9.0, None], [1.0, 2.0], [3.0, 4.0]]
+    with pytest.raises(FovaError, match=r"observation: row 2 is empty \(2 such values\)"):
+        load(write_parquet(tmp_path / "a.parquet", **gone, observation=lists))
+
+
+@pytest.mark.parametrize(("field", "what"), [("action_names", "texts"), ("action_low", "numbers")])
+def test_what_the_metadata_declares_is_a_list_of_texts_or_numbers(field, what, tmp_path):
+    with pytest.raises(FovaError, match=rf"{field}: cannot be read .* JSON list of {what}"):
+        load(write_parquet(tmp_path / "a.parquet", {field: "[1,"}))
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["observation_0", "action_0"], True),
+        (["observations", "reward"], True),
+        (["observation_00", "rewards"], True),  # to be told what is wrong with 00
+        (["observations", "terminals"], False),
+        (["actions", "rewards"], False),
+        (["hr", "dose"], False),
+    ],
+)
+def test_which_names_are_meant_as_our_own_layout(names, expected):
+    assert has_layout(names) is expected

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fova.data.partition import NAMED, by_dirichlet, by_return, deal, qualities_of, summary
+from fova.data.partition import NAMED, by_dirichlet, by_return, deal, qualities_of, shares_of, summary
 from fova.data.transitions import Episode, from_episodes
 from fova.errors import FovaError
 
@@ -119,6 +119,34 @@ def test_a_name_stands_for_ten_thousand_clients_at_most():
 def test_names_that_mean_nothing_are_refused(name):
     with pytest.raises(FovaError, match="2-expert-2-random"):
         qualities_of(name)
+
+
+def test_mixtures_by_name():
+    assert shares_of("expert:90+random:10") == {"expert": 90, "random": 10}
+    assert shares_of("medium:100") == {"medium": 100}
+    assert shares_of("a:1+b:1+c:98") == {"a": 1, "b": 1, "c": 98}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "expert",
+        "expert:",
+        "expert:99",
+        "expert:90+random:11",
+        "expert:100+random:0",
+        "expert:50+expert:50",
+        "expert:100+expert:100",
+        "expert:50+random",
+        "expert:50.5+random:49.5",
+        "expert:-10+random:110",
+        "expert:²+random:98",
+    ],
+)
+def test_mixtures_that_do_not_add_up_are_refused(name):
+    with pytest.raises(FovaError, match=r"add up to 100: expert:90\+random:10"):
+        shares_of(name)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,15 @@ from hand_made import assert_same, episode, episodes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fova.data.transitions import Episode, Transitions, check, from_episodes, join
+from fova.data.transitions import (
+    Episode,
+    Transitions,
+    bounds_in_words,
+    check,
+    from_episodes,
+    join,
+    refuse_unbounded,
+)
 from fova.errors import FovaError
 from fova.spaces import Box, Discrete
 
@@ -127,6 +135,14 @@ def test_a_piece_that_cuts_an_episode_ends_it_by_truncation_and_keeps_the_true_n
     assert piece.has_next_action.tolist() == [1, 0, 1]
     assert piece.next_actions[2, 0] == np.float32(0.11)
     assert piece.episode_returns().tolist() == [3, 1]
+
+
+def test_the_returns_of_whole_episodes_leave_out_one_that_is_cut_short(data):
+    assert data.whole_episode_returns().tolist() == [3, 3, 2, 3]
+    assert data[:4].whole_episode_returns().tolist() == [3]  # the second episode has one of its two steps
+    assert data[3:7].whole_episode_returns().tolist() == [3, 2, 3]
+    assert data[:2].whole_episode_returns().tolist() == [1]  # all there is
+    assert data[:0].whole_episode_returns().tolist() == []
 
 
 def test_cutting_a_piece_leaves_the_whole_untouched(data):
@@ -254,3 +270,56 @@ def test_codes_of_discrete_actions_are_whole_numbers_below_the_number_of_actions
             check(coded(data, 0, 1, 2, 2, wrong, 0, 0), "ward-3", three)
     with pytest.raises(FovaError, match="actions: has 2 columns, but the task has 1"):
         check(data, "ward-3", three)
+
+
+# --- Bounds of actions that nobody declared -------------------------------------------------------------------
+
+
+def acting(data: Transitions, *actions) -> Transitions:
+    return changed(data, actions=np.resize(np.array(actions, np.float32), (len(data), len(actions[0]))))
+
+
+@pytest.mark.parametrize("actions", [[(1.0, -1.0)], [(1.00005, 0.0)], [(0.0, -1.00005)]])
+def test_actions_between_minus_one_and_one_need_no_bounds(data, actions):
+    refuse_unbounded([acting(data, *actions)])
+    refuse_unbounded([])
+
+
+def test_actions_beyond_one_need_declared_bounds_that_the_message_offers(data):
+    first, second = acting(data, (2.0, 0.5), (0.0, -0.5)), acting(data, (-0.25, 3.0))
+    with pytest.raises(FovaError, match=r"\n  --action-low -0\.25 -0\.5 --action-high 2 3\n"):
+        refuse_unbounded([first, second])
+    with pytest.raises(FovaError, match="not declared"):
+        refuse_unbounded([acting(data, (0.0, -1.001))])
+    with pytest.raises(FovaError, match="not declared"):
+        refuse_unbounded([data, changed(data, actions=data.rewards), acting(data, (0.0, 1.001))])
+
+
+def test_how_far_undeclared_actions_may_reach_can_be_chosen(data):
+    refuse_unbounded([acting(data, (4.0, -4.0))], beyond=4.0)
+    with pytest.raises(FovaError, match="not declared"):
+        refuse_unbounded([acting(data, (4.001, 0.0))], beyond=4.0)
+
+
+def test_actions_that_the_check_of_a_client_refuses_are_left_to_it(data):
+    refuse_unbounded([acting(data, (9.0, np.nan))])
+    refuse_unbounded([acting(data, (9.0, 0.0)), acting(data, (9.0,))])  # two widths
+    refuse_unbounded([changed(data, actions=9 * data.rewards)])  # no columns
+    refuse_unbounded([acting(data, (9.0, 0.0))[:0]])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (-0.12341, 0.12341, ("-0.1235", "0.1235")),
+        (0.12349, -0.12349, ("0.1234", "-0.1234")),
+        (-123.45, 12345.6, ("-123.5", "12350")),
+        (0.0, 0.00123449, ("0", "0.001235")),
+        ([-1.0, -0.5], [1.0, 2.25], ("-1 -0.5", "1 2.25")),
+        (-np.inf, np.inf, ("-inf", "inf")),
+        (-1.0000000002, 1.0000000002, ("-1", "1")),  # an error of rounding is no digit
+        (-1.000001, 1.000001, ("-1.001", "1.001")),
+    ],
+)
+def test_bounds_are_rounded_outwards_to_four_digits(low, high, words):
+    assert bounds_in_words(low, high) == words

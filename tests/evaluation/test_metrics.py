@@ -16,6 +16,26 @@ def test_the_best_of_training_is_the_highest_return_on_the_way():
     assert metrics.best_of_training(along).round == 2
 
 
+def test_the_final_evaluation_is_the_last_of_those_during_training():
+    along = [evaluation(1, 3.0, a=1.0), evaluation(2, 8.0, a=2.0)]
+    assert metrics.with_final(along, evaluation(3, 5.0, a=4.0)) == [*along, evaluation(3, 5.0, a=4.0)]
+    # It has more episodes than the evaluation of the same round, which it replaces.
+    assert metrics.with_final(along, evaluation(2, 7.5, a=2.5)) == [along[0], evaluation(2, 7.5, a=2.5)]
+
+
+def test_without_evaluations_during_training_there_is_no_curve():
+    assert metrics.with_final([], evaluation(3, 5.0)) == []
+    along = [evaluation(1, 3.0), evaluation(2, 8.0)]
+    assert metrics.with_final(tuple(along), None) == along
+
+
+def test_clients_that_were_played_at_the_end_only_are_no_curve():
+    along = [evaluation(1, 3.0), evaluation(2, 8.0)]
+    assert metrics.with_final(along, evaluation(3, 5.0, a=4.0)) == [*along, evaluation(3, 5.0)]
+    once = [evaluation(1, 3.0), evaluation(2, 8.0, a=2.0)]
+    assert metrics.with_final(once, evaluation(3, 5.0, a=4.0))[-1].clients["a"].mean_return == 4.0
+
+
 def test_policies_are_compared_by_their_score_where_there_is_one():
     assert Played(250.0, 1.0, None).figure == 250.0
     assert Played(250.0, 1.0, 40.0).figure == 40.0

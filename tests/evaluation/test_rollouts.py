@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fova.errors import FovaError
-from fova.evaluation.rollouts import EVALUATION_SEED, merge, play
+from fova.evaluation import rollouts
+from fova.evaluation.rollouts import EVALUATION_SEED, first_seed, merge, play
 from fova.policy import Policy
 from fova.spaces import Box, Discrete, Space
 from fova.tasks import registry
@@ -54,6 +55,66 @@ def test_returns_lengths_and_scores_by_hand():
     np.testing.assert_allclose(played["low"].returns, lengths, rtol=1e-4)
     np.testing.assert_allclose(played["high"].returns, 2 * np.array(lengths), rtol=1e-4)
     assert played["high"].score == pytest.approx(10 * played["high"].mean_return, rel=1e-4)
+
+
+class PaysTime(Countdown):
+    """Pays what is left before the step."""
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, self.left + 1.0, *rest
+
+
+def test_discounted_returns_by_hand():
+    task = replace(TASK, make=PaysTime)
+    played = play({"a": constant(1.0)}, task, episodes=3, seed=0, discount=0.5)["a"]
+    # Starts at 2, 3 and 4: 2 + 1/2; 3 + 2/2 + 1/4; 4 + 3/2 + 2/4 + 1/8.
+    assert played.returns.tolist() == [2.5, 4.25, 6.125]
+    assert play({"a": constant(1.0)}, task, episodes=3, seed=0)["a"].returns.tolist() == [3, 6, 10]
+
+
+def test_what_a_result_file_says_about_a_policy():
+    task = replace(TASK, make=PaysTime)
+    told = play({"a": constant(1.0)}, task, episodes=3, seed=0)["a"].to_json()
+    assert told.pop("return_std") == pytest.approx(np.std([3, 6, 10]))
+    assert told.pop("return") == pytest.approx(19 / 3)
+    assert told.pop("score") == pytest.approx(10 * 19 / 3)
+    assert told == {"length": 3.0}
+
+
+def test_runs_of_different_seeds_start_a_million_seeds_apart():
+    assert [first_seed(seed) for seed in range(3)] == [1_000_003, 2_000_006, 3_000_009]
+    assert first_seed(0) == EVALUATION_SEED
+
+
+class Crowd(Countdown):
+    """Counts how many environments are there at the same time."""
+
+    open = most = 0
+
+    def __init__(self):
+        super().__init__()
+        Crowd.open += 1
+        Crowd.most = max(Crowd.most, Crowd.open)
+
+    def close(self):
+        Crowd.open -= 1
+
+
+@pytest.mark.parametrize(("most", "expected"), [(5, 4), (4, 4), (1, 2), (100, 10)])
+def test_many_policies_are_played_in_groups_with_the_same_result(monkeypatch, most, expected):
+    policies = {name: constant(float(n)) for n, name in enumerate("abcde")}
+    whole = play(policies, TASK, episodes=2, seed=1, keep_trajectories=1, discount=0.5)
+    monkeypatch.setattr(rollouts, "MOST_ENVIRONMENTS", most)
+    monkeypatch.setattr(Crowd, "open", 0)
+    monkeypatch.setattr(Crowd, "most", 0)
+    grouped = play(policies, replace(TASK, make=Crowd), episodes=2, seed=1, keep_trajectories=1, discount=0.5)
+    assert Crowd.most == expected  # environments of as many policies as fit, but at least one policy
+    assert list(grouped) == list(policies)
+    for name in policies:
+        np.testing.assert_allclose(grouped[name].returns, whole[name].returns, rtol=1e-6)
+        assert grouped[name].lengths.tolist() == whole[name].lengths.tolist() == [3, 4]
+        assert len(grouped[name].trajectories) == 1
 
 
 class Choices(Countdown):

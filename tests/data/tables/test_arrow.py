@@ -157,6 +157,10 @@ def test_lazy_frames_are_collected():
 
 
 def test_what_is_no_table_is_refused():
+    class Named:
+        column_names = columns = ("hr",)
+
+    assert "The data of 'north' is a Named, but must be a file" in refusal(open_table, Named(), "north")
     assert "The data of 'north' is a list, but must be a file" in refusal(open_table, [1.0, 2.0], "north")
     assert "Give a pandas or polars frame" in refusal(open_table, {"hr": [1.0], "map": [1.0, 2.0]}, "north")
 

@@ -154,6 +154,7 @@ def test_actions_are_choices_codes_or_quantities():
     assert codes.roles["categories"] == ["dose"]
     assert "categories=dose: the action holds whole numbers only." in codes.open[-1]
     assert "categories=dose" in codes.flags()
+    assert proposal({"dose": [1.0]}).roles["categories"] == ["dose"]
     two = proposal({"dose": [1.0, 2.0], "insulin": [-0.5, 4.0]})
     assert two.roles["categories"] == []
     assert two.options == ["--action-low", "1 -0.5", "--action-high", "2 4"]

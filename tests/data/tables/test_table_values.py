@@ -204,4 +204,6 @@ def test_times_that_order_nothing_are_refused():
     assert (
         "some times have a zone ('2026-01-13T08:00:00+01:00') and some have none ('2026-01-13T09:00:00')" in mixed
     )
+    zoned = refusal(values.clock, ["2026-13-45T08:00:00Z", "2026-13-46T08:00:00Z"])  # no such month
+    assert "x: holds text ('2026-13-45T08:00:00Z') that is not a time" in zoned
     assert "x: holds empty text, which is not a time" in refusal(values.clock, ["", ""])

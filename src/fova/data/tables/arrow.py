@@ -15,7 +15,6 @@ from fova.data.memory import refuse_too_large
 from fova.data.paths import refuse_special
 from fova.data.tables.delimited import REMEDY, read_delimited
 from fova.errors import FovaError
-from fova.recipe import is_table
 
 if TYPE_CHECKING:
     import pyarrow
@@ -156,8 +155,6 @@ def _as_arrow(source: Any, name: str) -> "pyarrow.Table":
     with decoding(name, "", "Give a pandas or polars frame, an Arrow table, or a dict of columns."):
         if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__"):
             return pyarrow.table(source)
-    if is_table(source) and hasattr(source, "columns"):
-        return pyarrow.table({column: list(source[column]) for column in source.columns})
     raise FovaError(
         f"The data of {name!r} is a {type(source).__name__}, but must be a file, a pandas or polars frame, an "
         "Arrow "

@@ -53,8 +53,7 @@ class Logged:
         for each in inputs:
             column = self.inputs.pop(each.name)
             self._note_unknown(each, column)
-            encoded = _recoded(each, column) if isinstance(column, Coded) else column
-            each.fill(encoded, observations[:, start : start + each.width])
+            each.fill(_recoded(each, column), observations[:, start : start + each.width])
             start += each.width
         return observations
 
@@ -67,7 +66,13 @@ class Logged:
             self.notes.append(f"{each.name}: not in the vocabulary, counted as unknown: {shown(listed)}.")
 
 
-def _recoded(each: Input, column: Coded) -> NDArray[np.int32]:
+def _recoded(each: Input, column: Floats | Coded) -> NDArray[Any]:
+    """Numbers as they are, categories as codes of the agreed vocabulary."""
+    if each.categories is None:
+        assert not isinstance(column, Coded)
+        return column
+    if not isinstance(column, Coded):  # a column without any value
+        return np.full(len(column), NO_VALUE, np.int32)
     place = np.array([*(each.code(name) for name in column.names), NO_VALUE], np.int32)
     return place[column.codes]
 
