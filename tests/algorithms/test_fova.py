@@ -29,8 +29,8 @@ TINY = {"hidden": (8, 8), "batch_size": 16}
 # --- The vote, on hand-made Q tables ---
 
 # One state; critic 1 says 1, 4, 3 and critic 2 says 5, 2, 3 of (local, behaviour, global).
-Q_TABLE = jnp.array([[[1.0], [4.0], [3.0]], [[5.0], [2.0], [3.0]]])
-ALL = jnp.ones((3, 1))
+Q_TABLE = np.array([[[1.0], [4.0], [3.0]], [[5.0], [2.0], [3.0]]], "f")
+ALL = np.ones((3, 1), "f")
 
 
 def test_vote_takes_the_smaller_twin_first():

@@ -8,10 +8,10 @@ from fova.errors import FovaError
 from fova.federation.aggregation import AGGREGATIONS, for_algorithm, get, krum, median, trimmed_mean, weigh
 
 # Five clients, two coordinates. The fourth is far off and the fifth sent rubbish and was rejected.
-VALUES = jnp.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [100.0, -100.0], [jnp.nan, jnp.inf]])
-LOG_WEIGHT = jnp.array([0.0, 0.0, 0.0, 0.0, -jnp.inf])
-METRICS = {"rows": jnp.array([1.0, 1.0, 2.0, 4.0, 50.0]), "value": jnp.array([0.0, 10.0, 0.0, 0.0, 99.0])}
-BY_RETURNS = jnp.log(jnp.array([3.0, 1.0, 1.0, 1.0, 9.0]))
+VALUES = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [100.0, -100.0], [np.nan, np.inf]], "f")
+LOG_WEIGHT = np.array([0.0, 0.0, 0.0, 0.0, -np.inf], "f")
+METRICS = {"rows": np.array([1.0, 1.0, 2.0, 4.0, 50.0], "f"), "value": np.array([0.0, 10.0, 0.0, 0.0, 99.0], "f")}
+BY_RETURNS = np.log(np.array([3.0, 1.0, 1.0, 1.0, 9.0], "f"))
 SENT = Submission({"w": VALUES}, LOG_WEIGHT, METRICS)
 
 

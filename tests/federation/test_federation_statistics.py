@@ -1,6 +1,7 @@
 """The federation's statistics: numbers worked out by hand, and what they must not depend on."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -15,9 +16,12 @@ from fova.federation.statistics import (
     ClientStatistics,
     Statistics,
     client_statistics,
+    coarse_range,
     common_normaliser,
     common_unit,
     derive,
+    far_outside,
+    weighted_median,
     weights_by_returns,
 )
 
@@ -70,6 +74,32 @@ def test_rewards_count_as_they_are_and_observations_are_summed_unless_told_other
     assert told.reward_sum == 3.0
     assert told.observations.count == 2
     assert Statistics(common_normaliser({"a": told}, 2)[0]).reward_unit == 1.0
+
+
+def test_what_a_client_tells_travels_as_plain_numbers():
+    told = client([1.0, 2.0], observations=sums([1.0, 2.0], [1.0, 0.5]), reward_range=(-1.0, 2.0))
+    again = ClientStatistics.from_json(json.loads(json.dumps(told.to_json())))
+    assert again.to_json() == told.to_json()
+    assert again.reward_range == (-1.0, 2.0)
+    assert (again.observations.count, again.observations.squares.tolist()) == (100, [200.0, 425.0])
+    nothing = client([1.0])
+    assert ClientStatistics.from_json(nothing.to_json()) == nothing
+
+
+@pytest.mark.parametrize(
+    ("rewards", "terminated", "expected"),
+    [
+        ([0.3, 3.0], False, (0.25, 4.0)),
+        ([0.3, 3.0], True, (0.0, 4.0)),  # nothing is paid behind an end
+        ([-3.0, -0.3], False, (-4.0, -0.25)),
+        ([-3.0, -0.3], True, (-4.0, 0.0)),
+        ([-1.0, 1.0], False, (-1.0, 1.0)),  # a power of two is its own bound
+        ([2.0, 2.0], False, (2.0, 2.0)),
+        ([0.0, 0.0], False, (0.0, 0.0)),
+    ],
+)
+def test_coarse_bounds_of_the_rewards(rewards, terminated, expected):
+    assert coarse_range(from_episodes([episode(rewards, terminated)])) == expected
 
 
 def test_what_one_step_is_worth_by_hand():
@@ -200,6 +230,54 @@ def test_one_client_moves_the_unit_by_no_more_than_a_factor_of_two():
             assert unit == pytest.approx(honest), "a claim beyond the limit is ignored"
 
 
+@pytest.mark.parametrize(("claim", "unit"), [(31.0, 31.0**0.2), (33.0, 1.0), (1 / 31, 31.0**-0.2), (1 / 33, 1.0)])
+def test_one_of_five_moves_the_unit_by_a_factor_of_two_at_most_by_hand(claim, unit):
+    """A claim of 2^5 = 32 times the others' unit, counted for a fifth, moves the geometric mean by 2."""
+    clients = {name: client([1.0] * 4) for name in "abcd"} | {"e": client([claim] * 4)}
+    found, remarks = common_unit(clients, dict.fromkeys(clients, 0.0), GAMMA)
+    assert found == pytest.approx(unit)
+    assert len(remarks) == (unit == 1.0)
+
+
+def test_a_claim_is_compared_with_the_weighted_median_of_the_others():
+    """Of the others a, with half of their weight, decides. e is 40 times as large, d and its like 80 times."""
+    clients = {"a": client([1.0] * 4), "b": client([2.0] * 4), "c": client([2.0] * 4), "d": client([2.0] * 4)}
+    clients |= {"e": client([40.0] * 4)}
+    weights = {"a": np.log(3.0), "b": 0.0, "c": 0.0, "d": 0.0, "e": 0.0}  # shares 3/7 and 1/7
+    believed = np.exp((3 * np.log(1.0) + 3 * np.log(2.0) + np.log(40.0)) / 7)
+    assert common_unit(clients, weights, GAMMA) == (pytest.approx(believed), ())  # 40 is below 2^7
+    clients["e"] = client([2.0**7.1] * 4)
+    unit, remarks = common_unit(clients, weights, GAMMA)
+    assert unit == pytest.approx(np.exp(3 * np.log(2.0) / 7))
+    assert "worth 137 by its rewards, 1 by those of" in remarks[0]
+
+
+def test_a_weighted_median_by_hand():
+    def median(values, weights):
+        return weighted_median(np.array(values), np.array(weights))
+
+    assert median([3.0, 1.0, 2.0], [1.0, 1.0, 1.0]) == 2.0
+    assert median([5.0, 7.0], [1.0, 1.0]) == 5.0, "half of the weight is enough"
+    assert median([5.0, 7.0], [1.0, 3.0]) == 7.0
+    assert median([7.0, 5.0, 6.0], [0.1, 0.6, 0.3]) == 5.0
+
+
+def test_the_lowest_rewards_are_at_most_three_times_as_far_from_the_best_as_the_next():
+    """Four clients earn 4, one of them with a low reward of 3; d earns 3.8 and claims a low reward of -10.
+
+    The lowest is then 4 - 3 * (4 - 3) = 1, so d stays behind by 0.2 of 3.
+    """
+    alike = client([4.0] * 6)
+    clients = dict.fromkeys("abc", alike) | {"e": dataclasses.replace(alike, reward_deviations=2.0)}
+    clients["d"] = client([3.8] * 6, reward_deviations=6 * 13.8 / 3)
+    assert clients["e"].low_reward == pytest.approx(3.0)
+    assert clients["d"].low_reward == pytest.approx(-10.0)
+    assert weights_by_returns(clients, GAMMA)["d"] == pytest.approx(-20 * 0.2 / 3)
+    assert weights_by_returns(clients, GAMMA, largest_share=1.0)["d"] == pytest.approx(-20 * 0.2 / 14)
+    four = {name: clients[name] for name in "abde"}
+    assert weights_by_returns(four, GAMMA)["d"] == pytest.approx(-20 * 0.2 / 14), "four are not compared"
+
+
 def test_the_unit_of_honest_clients_is_what_it_was():
     """Two good clients and three poor ones, a hundredth of whose rewards they see: the weighted geometric mean."""
     clients = {"a": client([4.0] * 6), "b": client([3.9] * 6)} | {n: client([0.0, 0.08] * 3) for n in "cde"}
@@ -229,6 +307,24 @@ def test_a_column_that_is_constant_elsewhere_is_not_compared():
     usual = {name: sums([1.0, 3.0], [1.0, 0.0]) for name in "abcd"}
     _, remarks = common_normaliser(observing(**usual, e=sums([1.0, 7.0], [1.0, 0.0])), 2)
     assert remarks == ()
+
+
+def test_how_far_outside_by_hand():
+    """The median of the means is 3. Around it the distances are the roots of 5, 2, 1 and 2, and that of e."""
+    usual = {
+        name: sums([mean, 3.0], [1.0, 0.0], rows) for name, mean, rows in zip("abcd", (1, 2, 3, 4), (5, 6, 7, 8))
+    }
+    assert far_outside(usual | {"e": sums([30.0, 9.0], [1.0, 0.0])}) == {"e": pytest.approx(np.sqrt(730 / 2))}
+    assert far_outside(usual | {"e": sums([3.0 + 14.0, 3.0], [1.0, 0.0])}) == {}  # the root of 197 / 2: 9.9 times
+    assert list(far_outside(usual | {"e": sums([3.0 + 14.2, 3.0], [1.0, 0.0])})) == ["e"]  # 10.1 times
+
+
+def test_four_clients_are_too_few_to_compare_their_observations():
+    four = observing(**{name: sums([1.0], [1.0]) for name in "abc"}, d=sums([1e6], [1.0]))
+    normaliser, remarks = common_normaliser(four, 1)
+    assert (normaliser.mean[0], remarks) == (pytest.approx((3 + 1e6) / 4), ())
+    all_believed, _ = common_normaliser(four | observing(e=sums([1.0], [1.0])), 1, largest_share=1.0)
+    assert all_believed.mean[0] == pytest.approx((4 + 1e6) / 5)
 
 
 def test_no_client_counts_for_more_rows_than_its_largest_share():

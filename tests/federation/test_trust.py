@@ -1,5 +1,6 @@
 """Limits on what one client can do to a round: numbers worked out by hand, and properties of the cut."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -50,6 +51,20 @@ def test_how_many_may_collude():
 
 def test_a_share_that_all_cannot_stay_below_becomes_an_even_one():
     np.testing.assert_allclose(shares([3.0, 1.0, 0.0, -2.0], 0.1), [0.25] * 4, rtol=1e-6)
+    np.testing.assert_allclose(shares([3.0, 1.0, -2.0, -np.inf], 0.1), [1 / 3] * 3 + [0.0], rtol=1e-6)
+    # 1 / 41 is rounded down, so that 41 times it is below 1
+    np.testing.assert_allclose(shares([9.0] + [0.0] * 40 + [-np.inf], 0.01), [1 / 41] * 41 + [0.0], rtol=1e-5)
+
+
+def test_no_client_is_accepted_or_only_one():
+    assert shares([-np.inf] * 3, 0.4).tolist() == [0.0, 0.0, 0.0]
+    assert shares([-np.inf, 7.0, -np.inf], 0.4).tolist() == [0.0, 1.0, 0.0]
+
+
+def test_rounding_does_not_give_everybody_an_even_share():
+    """So many clients outweigh the others that each has exactly the largest share, but for rounding."""
+    np.testing.assert_allclose(shares([1e6, 1e6, 9.170056, -140.0, -140.0], 1 / 3), [1 / 3] * 3 + [0, 0], atol=1e-5)
+    np.testing.assert_allclose(shares([1e6] * 4 + [0.5595198, -149, -149], 0.2), [0.2] * 5 + [0, 0], atol=1e-5)
 
 
 def test_weights_within_the_limit_keep_their_bytes():
@@ -155,6 +170,41 @@ def test_who_is_alone_against_all_by_hand():
     supported = updates.at[0].set(jnp.asarray([0.0, 1.0]))  # cosine 0.8 with the last one
     assert trust.alone_against_all(supported, five).tolist() == [False] * 5
     assert not trust.alone_against_all(updates, np.array([True] * 4 + [False])).any(), "four are compared"
+
+
+def alone_by_loops(updates, compared):
+    """Which clients are alone against all, one at a time, and whether the numbers are clear of the limits."""
+    found, clear, present = np.zeros(len(updates), bool), True, np.flatnonzero(compared)
+    for i in present if len(present) >= 5 else ():
+        unit = {j: updates[j] / np.linalg.norm(updates[j]) for j in present}
+        others = sum(unit[j] for j in present if j != i)
+        agreement = unit[i] @ others / np.linalg.norm(others)
+        supporters = sorted((unit[i] @ unit[j] for j in present if j != i), reverse=True)
+        support = supporters[1 if len(present) >= 7 else 0]
+        clear &= abs(agreement + 0.2) > 1e-4 and abs(support - 0.1) > 1e-4
+        found[i] = agreement < -0.2 and support < 0.1
+    return found, clear
+
+
+def test_who_is_alone_against_all_agrees_with_loops():
+    random, judge = np.random.default_rng(0), jax.jit(trust.alone_against_all)
+    counts = []
+    for _ in range(200):
+        clients, columns = random.integers(4, 9), random.integers(2, 4)
+        updates = random.normal(size=(clients, columns)) + 0.4 * random.integers(-1, 2, (clients, 1))
+        updates = (updates * 10.0 ** random.integers(-3, 3, (clients, 1))).astype(np.float32)
+        compared = random.uniform(size=clients) < 0.9
+        expected, clear = alone_by_loops(updates.astype(np.float64), compared)
+        if clear:
+            assert judge(updates, compared).tolist() == expected.tolist()
+            counts.append(expected.sum())
+    assert len(counts) > 150
+    assert sum(count > 0 for count in counts) > 20
+
+
+def test_a_client_that_did_not_move_supports_nobody_and_is_not_alone():
+    updates = jnp.asarray([[1.0, 0.0], [0.8, 0.6], [0.8, -0.6], [0.0, 0.0], [-0.6, 0.8]])
+    assert trust.alone_against_all(updates, np.ones(5, bool)).tolist() == [False] * 4 + [True]
 
 
 # --- The limits in numbers ---

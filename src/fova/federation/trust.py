@@ -43,25 +43,21 @@ def capped(log_weights: Float[Array, " clients"], largest_share: float | None) -
     None is the default: `supported`, from five clients on. A share that is given holds for any number of clients.
 
     If the k heaviest clients are cut to a weight t and the others weigh r together, t is the largest share s of
-    k t + r, so t = s r / (1 - k s). The smallest k for which no other client is heavier than t is the right one. In
-    logarithms, so that a claim of a million neither overflows nor makes the honest weights vanish.
+    k t + r, so t = s r / (1 - k s). The smallest such t over all k is the right one: any k that is too small or too
+    large gives a larger t. In logarithms, so that a claim of a million neither overflows nor makes the honest
+    weights vanish.
     """
     if largest_share is None:
         return supported(log_weights) if len(log_weights) >= FEWEST_CLIENTS else log_weights
     if believes_all(largest_share):
         return log_weights
-    present = log_weights > -jnp.inf
-    share = jnp.maximum(largest_share, 1 / jnp.maximum(present.sum(), 1))
+    share = jnp.maximum(largest_share, 1 / (log_weights > -jnp.inf).sum())  # all cannot stay below an even share
     ordered = jnp.sort(log_weights, descending=True)
-    number = jnp.arange(1, len(ordered) + 1)
-    lighter = jnp.append(ordered[1:], -jnp.inf)
-    rest = jax.lax.cumlogsumexp(lighter, reverse=True)  # of all clients after the k heaviest
-    level = jnp.where(number * share < 1.0, jnp.log(share) + rest - jnp.log1p(-number * share), -jnp.inf)
-    fits = (lighter <= level) & (level > -jnp.inf)
-    lightest = jnp.min(jnp.where(present, log_weights, jnp.inf))  # an even share for all, if no smaller cut will do
-    cut = jnp.where(fits.any(), level[jnp.argmax(fits)], lightest)
-    too_heavy = ordered[0] - jax.nn.logsumexp(ordered) > jnp.log(share) + 1e-6
-    return jnp.where(too_heavy & present, jnp.minimum(log_weights, cut), log_weights)
+    rest = jax.lax.cumlogsumexp(ordered, reverse=True)  # of all clients but the k heaviest
+    cut_share = jnp.arange(len(ordered)) * share  # k s
+    level = jnp.log(share) + rest - jnp.log1p(-cut_share)
+    cut = jnp.where((cut_share < 1.0) & (rest > -jnp.inf), level, jnp.inf).min()
+    return jnp.minimum(log_weights, cut)
 
 
 def supported(log_weights: Float[Array, " clients"]) -> Float[Array, " clients"]:
@@ -93,10 +89,10 @@ def alone_against_all(
     liars cannot do the same, a client needs as many supporters as may collude (`colluding`).
     """
     lengths = jnp.linalg.norm(updates, axis=1, keepdims=True)
-    directions = jnp.where(compared[:, None], updates / jnp.maximum(lengths, 1e-30), 0.0)
+    directions = jnp.where(compared[:, None] & (lengths > 0.0), updates / lengths, 0.0)
     cosines = directions @ directions.T
     others = compared[None] & ~jnp.eye(len(updates), dtype=bool)
-    supporters = jnp.sort(jnp.where(others, cosines, -1.0), axis=1, descending=True)
+    supporters = jnp.sort(jnp.where(others, cosines, -jnp.inf), axis=1, descending=True)
     support = supporters[:, colluding(compared.sum()) - 1]
     with_others = jnp.where(others, cosines, 0.0).sum(axis=1)
     # the squared length of the sum of the others' directions: all pairs without those of the client itself
