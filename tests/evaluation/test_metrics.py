@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from fova.evaluation import metrics
@@ -52,13 +51,6 @@ def test_per_and_bwt_by_hand():
     a = [[1.0, 0.0, 0.0], [2.0, 5.0, 0.0], [3.0, 4.0, 8.0]]
     assert metrics.average_performance(a) == pytest.approx((3 + 4 + 8) / 3)
     assert metrics.backward_transfer(a) == pytest.approx(((3 - 1) + (4 - 5)) / 2)
-
-
-def test_where_all_data_is_of_one_environment_performance_is_the_return_there():
-    a = metrics.performances([10.0, 40.0, 30.0])
-    np.testing.assert_array_equal(a[1], [40.0, 40.0, 40.0])
-    assert metrics.average_performance(a) == 30.0
-    assert metrics.backward_transfer(a) == pytest.approx(((30 - 10) + (30 - 40)) / 2)
 
 
 def test_what_clients_report_is_averaged_over_the_rounds_they_took_part_in():

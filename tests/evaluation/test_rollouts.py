@@ -5,11 +5,12 @@ import pytest
 
 from fova.errors import FovaError
 from fova.evaluation import rollouts
-from fova.evaluation.rollouts import EVALUATION_SEED, first_seed, merge, play
+from fova.evaluation.rollouts import EVALUATION_SEED, first_seed, merge, play, play_from
 from fova.policy import Policy
 from fova.spaces import Box, Discrete, Space
 from fova.tasks import registry
 from fova.tasks.registry import Task
+from fova.tasks.simulators import GymnasiumSimulators
 
 
 class Countdown:
@@ -35,6 +36,22 @@ class Countdown:
 
 
 TASK = Task("countdown", make=Countdown, space=Space.unit(1, 1), time_limit=5, random_score=0.0, expert_score=10.0)
+
+
+class Countdowns(GymnasiumSimulators):
+    """Countdowns that can also start at any number."""
+
+    def __init__(self, places):
+        super().__init__(Countdown, places)
+
+    def start_at(self, place, observation):
+        self.start(place, 0)
+        self._environments[place].left = int(observation[0])
+        self._seen[place] = np.asarray(observation, np.float64)
+        return self._seen[place]
+
+
+RESTARTABLE = replace(TASK, restartable=Countdowns)
 
 
 def constant(value):
@@ -115,6 +132,23 @@ def test_many_policies_are_played_in_groups_with_the_same_result(monkeypatch, mo
         np.testing.assert_allclose(grouped[name].returns, whole[name].returns, rtol=1e-6)
         assert grouped[name].lengths.tolist() == whole[name].lengths.tolist() == [3, 4]
         assert len(grouped[name].trajectories) == 1
+
+
+def test_episodes_from_given_observations_by_hand():
+    starts = np.float32([[3], [1], [9]])
+    played = play_from({"low": constant(1.0), "high": constant(2.0)}, RESTARTABLE, starts, steps=4)
+    assert played["low"].lengths.tolist() == played["high"].lengths.tolist() == [3, 1, 4]  # 9 is cut off
+    np.testing.assert_allclose(played["low"].returns, [3, 1, 4], rtol=1e-4)
+    np.testing.assert_allclose(played["high"].returns, [6, 2, 8], rtol=1e-4)
+    assert played["low"].score is None  # reference scores are returns of whole episodes
+    many = {f"{i}": constant(i / 100) for i in range(400)}  # more than are played at once
+    returns = [each.returns for each in play_from(many, RESTARTABLE, starts, steps=4).values()]
+    np.testing.assert_allclose(returns, np.outer(np.arange(400) / 100, [3, 1, 4]), rtol=1e-4)
+
+
+def test_a_task_that_cannot_start_from_an_observation_says_so():
+    with pytest.raises(FovaError, match="countdown cannot start from an observation"):
+        play_from({"a": constant(1.0)}, TASK, np.float32([[3]]), steps=4)
 
 
 class Choices(Countdown):

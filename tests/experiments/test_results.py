@@ -86,6 +86,15 @@ def test_what_is_saved_reads_back_and_is_one_line_a_run(directory, tmp_path):
     assert sum('"case"' in text for text in (tmp_path / "results.json").read_text().splitlines()) == 1
 
 
+def test_the_returns_from_every_stage_are_kept_and_older_files_have_none(tmp_path):
+    made_results([made_run("a", "x", 0, 1.0, stages=[[1.0, 2.0], [3.0, 4.5]])]).save(tmp_path / "results.json")
+    assert Results.load(tmp_path / "results.json").runs[0].stages == [[1.0, 2.0], [3.0, 4.5]]
+    older = (tmp_path / "results.json").read_text().replace(', "stages": [[1.0, 2.0], [3.0, 4.5]]', "")
+    assert "stages" not in older
+    (tmp_path / "older.json").write_text(older)
+    assert Results.load(tmp_path / "older.json").runs[0].stages == []
+
+
 def test_figures_keep_six_digits(tmp_path):
     made_results([made_run("a", "x", 0, 1234.56789)]).save(tmp_path / "results.json")
     assert Results.load(tmp_path / "results.json").runs[0].final.server.mean_return == 1234.57

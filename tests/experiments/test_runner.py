@@ -22,6 +22,7 @@ from fova.experiments.parts import Part, Shard
 from fova.experiments.results import Results
 from fova.experiments.runner import Outcome, run_all, run_states
 from fova.experiments.specifications import Case, Entry, Scale, Variant, line_of
+from fova.federation.client_specs import ClientSpec
 from fova.machine.claims import Claims, Sign, machine_name
 from fova.paper.tables import tables
 from fova.progress import Failed, Finished, Note, Round, Started, Status
@@ -115,6 +116,26 @@ def test_runs_that_fail_are_told_of_and_the_others_go_on(undisturbed):
     assert "broken-seed-0: This aggregation compares all 2 clients" in said
     assert [run.name for run in results.runs] == [FIRST.name, SECOND.name]
     assert {log.name for log in (directory / "logs").iterdir()} == {"broken-seed-0.log", "broken-seed-1.log"}
+
+
+@pytest.mark.parametrize(
+    ("task", "sources", "message"),
+    [
+        (
+            "maze2d-umaze",
+            ("expert", "random"),
+            r"maze2d-umaze cannot start there\..*: ant, halfcheetah, hopper, walker2d",
+        ),
+        (None, ("a.npz", "b.npz"), "data files without a task cannot start there"),
+        ("hopper", ("expert",), r"has 1 sources in its data_sequence"),
+    ],
+)
+def test_per_and_bwt_need_episodes_that_start_from_the_data_of_two_stages(tmp_path, task, sources, message):
+    case = Case("case", task, (ClientSpec("a.npz"),), run={"data_sequence": sources, "evaluate_every": 1})
+    entry = Entry("made-up", "Made up", (case,), (line_of("fed-bc"),), {"tiny": SCALE}, "PER and BWT")
+    with pytest.raises(FovaError, match=message):
+        run_entry(entry, SCALE, tmp_path / "runs", Execution(dry_run=True), Console(quiet=True))
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_number_of_jobs_is_checked(tmp_path):

@@ -34,6 +34,14 @@ def test_the_estimate_by_hand():
     assert cost.core_seconds(later) == pytest.approx(7.5 + training + playing)
 
 
+def test_the_estimate_counts_the_episodes_from_the_data_of_every_stage():
+    run = catalogue.get("continual").runs(catalogue.get("continual").scale("small"))[0]
+    training = 80 * 100 * 4 / (312.0 / 2)
+    # 8 evaluations of 5 episodes and 20 of server and 4 clients; after 8 stages 20 from the states of 4 sources
+    steps = (8 * 5 + 20 * 5) * 1000 + 8 * 20 * 4 * 200
+    assert cost.core_seconds(run) == pytest.approx(24.4 + training + steps / 9_240.0)
+
+
 def test_minibatch_samples_and_width_count():
     def speed(name, **settings):
         return cost.client_steps(name, algorithms.configure(name, **settings))

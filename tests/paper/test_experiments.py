@@ -1,3 +1,6 @@
+import json
+
+import numpy as np
 import pytest
 
 from fova.paper import catalogue
@@ -59,6 +62,23 @@ def test_a_dry_run_prints_the_plan(fova_command, tmp_path):
     code, _, err = fova_command("paper", "ablatoin")
     assert code == 2
     assert "'ablation'" in err
+
+
+@pytest.mark.slow
+def test_per_and_bwt_of_a_run_are_made_from_its_returns_on_every_stage(fova_command, tmp_path):
+    part = ("--scale", "quick", "--cases", "hopper", "--variants", "vote", "--plain")
+    code, _, err = fova_command("paper", "continual", *part)
+    assert (code, err) == (0, "")
+    folder = tmp_path / "runs/paper/continual-quick"
+    (run,) = json.loads((folder / "results.json").read_text())["runs"]
+    a = np.array(run["stages"])
+    assert a.shape == (8, 8)
+    np.testing.assert_array_equal(a[:, ::2], a[:, 1::2])  # every source comes twice in a row
+    assert len(set(a[0, ::2])) == 4
+    per, bwt = a[7].mean(), np.mean([a[7, k] - a[k, k] for k in range(7)])
+    assert f"| {per:.1f} (one run) / 1,550 | {bwt:.1f} (one run) / 251.1 |" in (
+        (folder / "main.md").read_text().replace("−", "-")
+    )
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
-from fova.evaluation.metrics import Evaluation
-from fova.paper.tables import paper_figures, returns_after_each_turn, table, tables
-from made_results import made_results, made_run, played
+import pytest
+
+from fova.paper.tables import paper_figures, table, tables
+from made_results import made_results, made_run
 
 
 def cells(sheet):
@@ -95,28 +96,31 @@ def test_cases_with_unequal_numbers_of_seeds_have_no_summary():
     assert "(one run)" in cells(found["main"])["b"]["x"]
 
 
-def test_per_and_bwt_are_read_where_each_turn_ends():
-    along = [
-        Evaluation(n, n, played(value), {}) for n, value in ((1, 9.0), (2, 10.0), (3, 0.0), (4, 40.0), (5, 20.0))
-    ]
-    sequence = {"data_sequence": ["random", "expert", "medium"], "rounds": 5}  # turns end after rounds 2, 4, 5
-    run = made_run("hopper", "vote", 0, 20.0, evaluations=along, run=sequence, paper=["hopper", "vote"])
-    assert returns_after_each_turn(run) == [10.0, 40.0, 20.0]
-    row = cells(table(made_results([run], name="continual", measured="PER and BWT"), "main"))["hopper, vote"]
-    assert row["PER"] == "20.0 (one run) / 1,550"
-    assert row["BWT"] == "−5.0 (one run) / 251.1"
+def test_per_and_bwt_come_from_the_performance_on_every_stage():
+    stages = [[10.0, 3.0, 2.0], [50.0, 40.0, 7.0], [6.0, 50.0, 1.0]]
+    run = made_run("hopper", "vote", 0, 20.0, stages=stages, paper=["hopper", "vote"])
+    sheet = table(made_results([run], name="continual", measured="PER and BWT"), "main")
+    row = cells(sheet)["hopper, vote"]
+    assert row["PER"] == "19.0 (one run) / 1,550"  # (6 + 50 + 1) / 3
+    assert row["BWT"] == "3.0 (one run) / 251.1"  # ((6 - 10) + (50 - 40)) / 2
+    assert "at most 200 steps from states of that data" in sheet.caption
+    assert "train them again" not in sheet.caption
+
+
+@pytest.mark.parametrize("stages", [[], [[10.0, 3.0]]], ids=["older", "begun before there were such episodes"])
+def test_runs_that_were_not_played_from_every_stage_have_neither_per_nor_bwt(stages):
+    run = made_run("hopper", "vote", 0, 20.0, stages=stages, paper=["hopper", "vote"])
+    sheet = table(made_results([run], name="continual", measured="PER and BWT"), "main")
+    row = cells(sheet)["hopper, vote"]
+    assert (row["PER"], row["BWT"]) == ("– / 1,550", "– / 251.1")
+    assert "–: the runs have no such episodes; train them again." in sheet.caption
 
 
 def test_the_order_of_per_bwt_and_cost_is_compared_too():
     figures = paper_figures()
-    along = {
-        variant: [Evaluation(1, 1, played(first), {}), Evaluation(2, 2, played(last), {})]
-        for variant, first, last in (("vote", 10.0, 30.0), ("vanilla", 40.0, 20.0))
-    }
-    sequence = {"data_sequence": ["random", "expert"], "rounds": 2}
     runs = [
-        made_run("hopper", v, 0, 1.0, evaluations=looks, run=sequence, paper=["hopper", v])
-        for v, looks in along.items()
+        made_run("hopper", v, 0, 1.0, stages=[[first, 0.0], [last, last]], paper=["hopper", v])
+        for v, first, last in (("vote", 10.0, 30.0), ("vanilla", 40.0, 20.0))
     ]
     ours = cells(table(made_results(runs, name="continual", measured="PER and BWT"), "main"))
     paper = figures["continual"]["hopper"]

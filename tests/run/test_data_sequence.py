@@ -1,6 +1,7 @@
 """Federations whose data is replaced on the way."""
 
 import shutil
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -8,12 +9,19 @@ import pytest
 
 import fova
 from federation.test_clients import TASK
+from fova import algorithms
 from fova.errors import FovaError
+from fova.evaluation.rollouts import play_from
+from fova.evaluation.stages import STEPS, Stages
 from fova.federation.client_specs import ClientSpec
 from fova.federation.clients import Federation
+from fova.machine.interrupts import Interrupted
+from fova.progress import Quiet
 from fova.run import training
-from fova.run.config import RunConfig
+from fova.run.config import Config, RunConfig, load_config
 from fova.run.directory import RunDirectory
+from fova.run.records import read_record
+from fova.tasks import registry
 from run.test_training import contents
 from tiny import make_transitions
 
@@ -65,6 +73,79 @@ def test_the_memory_of_the_critics_begins_when_the_data_changes(finished, tmp_pa
     assert RunDirectory(finished).read_json("clients.json")["a"]["rows"] == sum(
         len(turn.clients["a"]) for turn in three_turns().turns()
     )
+
+
+# --- Played from the states of every stage ---
+
+SEQUENCE = ("random", "expert", "random")
+PLAYED = TINY | {"rounds": 4, "evaluate_every": 4, "episodes": 1, "final_episodes": 3, "final_clients": False}
+
+
+def trained(directory, **changes):
+    clients = [ClientSpec("random", 40, name=name) for name in "ab"]
+    fova.train("hopper", clients, directory=directory, data_sequence=SEQUENCE, **PLAYED | changes)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("runs") / "played")
+
+
+def test_after_every_stage_the_policy_is_played_from_the_states_of_all_stages(played):
+    rows = {entry["round"]: entry["stages"] for entry in RunDirectory(played).metrics() if "stages" in entry}
+    assert list(rows) == [2, 3, 4]  # four rounds, three stages
+    assert all(len(row) == 3 and row[0] == row[2] != row[1] for row in rows.values())  # random comes again
+    turns = training.trained_on(load_config(played / "config.toml")).turns()
+    states = np.concatenate([turns[1].clients[name].observations for name in "ab"])
+    drawn = Stages.drawn(registry.get("hopper"), SEQUENCE, [turn.clients for turn in turns], 3, 0).starts["expert"]
+    assert all((states == start).all(axis=1).any() for start in drawn)
+    again = play_from({"server": fova.load_policy(played)}, registry.get("hopper"), drawn, STEPS)["server"]
+    assert rows[4][1] == pytest.approx(again.mean_return)
+    assert again.lengths.max() <= STEPS
+    record = read_record(played)
+    assert [line.stages for line in record.rounds if line.stages] == [tuple(row) for row in rows.values()]
+
+
+@pytest.mark.parametrize("saved", [1, 3])
+def test_an_interrupted_run_is_played_from_the_same_states(played, tmp_path, saved):
+    """The second stage begins after round 2, the third after round 3."""
+    again = tmp_path / "again"
+    with pytest.raises(Interrupted):
+        trained(again, on_round=lambda report: report.round == saved and signal.raise_signal(signal.SIGINT))
+    assert len(RunDirectory(again).metrics()) < 5
+    training.resume(again)
+    assert contents(again) == contents(played)
+
+
+def test_in_the_background_it_is_the_same(played, tmp_path):
+    assert contents(trained(tmp_path / "b", evaluate_in_background=True)) == contents(played)
+
+
+PRIVATE = {"privacy": "server", "privacy_clip": 1.0, "privacy_noise": 1.0, "aggregation": "uniform"}
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        ("hopper", {"evaluate_every": 0}),
+        (
+            "hopper",
+            PRIVATE | {"normalise": False, "reward_unit": 1.0},
+        ),  # the metrics must not depend on single rows
+        ("maze2d-umaze", {}),  # its episodes cannot start from an observation
+    ],
+    ids=["never evaluated", "private", "maze"],
+)
+def test_runs_that_play_from_no_states_of_the_data(tmp_path, task, settings):
+    config = Config(
+        task,
+        (ClientSpec("random", 40, name="a"), ClientSpec("random", 40, name="b")),
+        algorithms.configure("fova", hidden=(8,), batch_size=8),
+        run=RunConfig(data_sequence=SEQUENCE, **settings),
+    )
+    loop = training.loop_of(config, RunDirectory(tmp_path), training.trained_on(config), Quiet())
+    assert loop.stages is None
 
 
 def test_each_source_needs_a_round():

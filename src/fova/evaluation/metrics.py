@@ -76,7 +76,7 @@ def server_minus_mean_client(evaluation: Evaluation) -> float:
 
 
 def average_performance(a: ArrayLike) -> float:
-    """PER = mean over k of a[K, k], where a[i, j] is the performance on dataset j after training up to i."""
+    """PER = mean over k of a[K, k], where a[i, j] is the performance on stage j after stage i."""
     return float(np.asarray(a, np.float64)[-1].mean())
 
 
@@ -84,11 +84,6 @@ def backward_transfer(a: ArrayLike) -> float:
     """BWT = mean over k < K of a[K, k] - a[k, k]: below 0 where later data made the policy forget."""
     a = np.asarray(a, np.float64)
     return float(np.mean(a[-1, :-1] - np.diag(a)[:-1]))
-
-
-def performances(returns_after: Sequence[float]) -> np.ndarray:
-    """The matrix a[i, j] if all datasets come from one environment: the return does not depend on j."""
-    return np.repeat(np.asarray(returns_after, np.float64)[:, None], len(returns_after), axis=1)
 
 
 # --- What clients report --------------------------------------------------------------------------------

@@ -4,11 +4,11 @@ All policies and episodes are played side by side: one batched policy call per t
 and the task's fast simulators if it has some. Finished environments are not stepped further (a Gymnasium vector
 environment would step them until the last one ends). Episode i starts from the same seed for every policy of a run,
 so a run's policies are compared on the same starts. Runs with different seeds have different starts: the spread
-over runs then includes the luck of the starts.
+over runs then includes the luck of the starts. `play_from` starts the episodes from given observations instead.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,20 +68,59 @@ def play(
 
     A `discount` below 1 makes the returns discounted ones.
     """
+
+    def begin(places: int) -> "Begun":
+        simulators = _simulators(task, places)
+        return simulators, np.stack([simulators.start(place, seed + place % episodes) for place in range(places)])
+
+    return _play(policies, task, episodes, begin, keep_trajectories=keep_trajectories, discount=discount)
+
+
+def play_from(
+    policies: Mapping[str, Policy], task: Task, starts: NDArray[np.floating], steps: int
+) -> dict[str, Rollouts]:
+    """Play each policy for one episode from every observation of `starts` [episodes, observation].
+
+    An episode has at most `steps` steps, and fewer if the environment ends it. Reference scores are returns of
+    whole episodes, so there is no normalised score.
+    """
+
+    def begin(places: int) -> "Begun":
+        if task.restartable is None:
+            raise FovaError(f"An episode of the task {task.name} cannot start from an observation.")
+        simulators = task.restartable(places)
+        return simulators, np.stack([simulators.start_at(p, starts[p % len(starts)]) for p in range(places)])
+
+    played = _play(policies, task, len(starts), begin, steps)
+    return {name: replace(rollouts, score=None) for name, rollouts in played.items()}
+
+
+Begun = tuple["Simulators", NDArray[np.float64]]  # simulators of some places and their first observations
+
+
+def _play(
+    policies: Mapping[str, Policy],
+    task: Task,
+    episodes: int,
+    begin: Callable[[int], Begun],  # place p * episodes + e: episode e of policy p
+    steps: float = np.inf,
+    keep_trajectories: int = 0,
+    discount: float = 1.0,
+) -> dict[str, Rollouts]:
+    """Play each policy for `episodes` episodes of at most `steps` steps."""
     at_once = max(1, MOST_ENVIRONMENTS // episodes)
     if len(policies) > at_once:  # large federations are played in groups of policies
         names = list(policies)
         groups = [names[start : start + at_once] for start in range(0, len(names), at_once)]
-        rest = (task, episodes, seed, keep_trajectories, discount)
-        parts = [play({n: policies[n] for n in group}, *rest) for group in groups]
+        rest = (task, episodes, begin, steps, keep_trajectories, discount)
+        parts = [_play({n: policies[n] for n in group}, *rest) for group in groups]
         return {name: rollouts for part in parts for name, rollouts in part.items()}
     _insist_on_a_fit(policies, task)
     players = stack(list(policies.values()))
     shape = (len(policies), episodes)
-    places = len(policies) * episodes  # place p * episodes + e: episode e of policy p
-    simulators = _simulators(task, places)
+    places = len(policies) * episodes
     returns, lengths = np.zeros(places), np.zeros(places, np.int64)
-    observations = np.stack([simulators.start(place, seed + place % episodes) for place in range(places)])
+    simulators, observations = begin(places)
     trails = {place: [observations[place].astype(np.float32)] for place in range(places)}
     kept = episodes if task.measures is not None else keep_trajectories
     playing, ended = list(range(places)), np.zeros(places, bool)
@@ -93,7 +132,7 @@ def play(
         for place in playing:
             if place % episodes < kept:
                 trails[place].append(observations[place].astype(np.float32))
-        ended |= terminated | truncated
+        ended |= terminated | truncated | (lengths >= steps)
         playing = [place for place in playing if not ended[place]]
         # The last observation of an episode may hold any value, even NaN, and no action follows it.
         observations = np.where(ended[:, None], 0.0, observations)

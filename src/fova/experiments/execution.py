@@ -46,6 +46,8 @@ def run_entry(entry: Entry, scale: Scale, directory: Path, how: Execution, conso
     """
     chosen = entry.runs(scale, how.part)
     _insist_on_runs(chosen)
+    if entry.measured == "PER and BWT":
+        _insist_on_stages(entry, chosen)
     earlier = [run for file in how.keep for run in Results.load(file).runs]
     every = candidates(entry, scale, directory, [*how.part.seeds, *(run.seed for run in earlier)])
     states: dict[str, str] = dict(run_states(directory, _named(every)))  # refuses runs of another configuration
@@ -84,6 +86,23 @@ def _insist_on_runs(planned: Sequence[PlannedRun]) -> None:
         task = registry.get(config.task) if config.task else None
         if not config.run.data_sequence:
             insist_on_sources(sources_of(config.clients), task)
+
+
+def _insist_on_stages(entry: Entry, planned: Sequence[PlannedRun]) -> None:
+    """Refuse runs that cannot be played from states of the data of every stage."""
+    for run in planned:
+        task, how = run.config.task, run.config.run
+        if len(how.data_sequence) < 2 or not how.evaluate_every:
+            raise FovaError(
+                f"{entry.name} measures PER and BWT, but {run.name} has {len(how.data_sequence)} sources in its "
+                f"data_sequence and evaluate_every is {how.evaluate_every}. Two sources and 1 are the least."
+            )
+        if task is None or registry.get(task).restartable is None:
+            able = ", ".join(name for name in registry.names() if registry.get(name).restartable is not None)
+            raise FovaError(
+                f"{entry.name} measures PER and BWT in episodes that start from states of the data. Episodes of "
+                f"{task or 'data files without a task'} cannot start there. Tasks whose episodes can: {able}"
+            )
 
 
 def _named(planned: Sequence[PlannedRun]) -> list[Named]:

@@ -65,6 +65,8 @@ class RunResult:
     peak_memory_mb: float | None
     seconds_median_round: float | None = None  # of training; unlike the sum, it does not include compilation
     configuration: str | None = None  # digest of all settings, the preset's included; older files have none
+    # a[i][j]: the return after stage i from states of the data of stage j; empty if the data is never replaced
+    stages: list[list[float]] = field(default_factory=list)
 
     @property
     def mode(self) -> str:
@@ -164,6 +166,7 @@ def summarise_run(planned: PlannedRun, record: Record) -> RunResult:
         seconds_evaluating=sum(line.evaluation for line in record.timing),
         peak_memory_mb=max(memory, default=None),
         seconds_median_round=float(np.median(seconds)) if seconds else None,
+        stages=[list(line.stages) for line in record.rounds if line.stages],
     )
 
 

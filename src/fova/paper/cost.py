@@ -107,6 +107,7 @@ def client_steps(name: str, algorithm: Any) -> float:
 
 def _environment_steps(planned: "Config") -> float:
     """Environment steps of all evaluations, if every episode reaches its time limit."""
+    from fova.evaluation.stages import STEPS
     from fova.federation.client_specs import complete
     from fova.tasks import registry
 
@@ -114,7 +115,12 @@ def _environment_steps(planned: "Config") -> float:
     evaluations = config.rounds // config.evaluate_every if config.evaluate_every else 0
     episodes = evaluations * config.episodes * (1 + (clients if config.evaluate_clients else 0))
     episodes += config.final_episodes * (1 + (clients if config.final_clients else 0))
-    return episodes * min(registry.get(str(planned.task)).time_limit, MOST_STEPS_PLAYED)
+    task = registry.get(str(planned.task))
+    steps = episodes * min(task.time_limit, MOST_STEPS_PLAYED)
+    if config.evaluate_every and task.restartable is not None:
+        stages, sources = len(config.data_sequence), len(set(config.data_sequence))
+        steps += stages * sources * config.final_episodes * STEPS
+    return steps
 
 
 def _playing_speed(task: str) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 
 from fova.errors import unknown
 from fova.evaluation import metrics
+from fova.evaluation.stages import STEPS
 from fova.evaluation.statistics import (
     Interval,
     estimate,
@@ -225,7 +226,7 @@ def continual(results: Results) -> Sheet:
     """PER and BWT: the average performance after all data, and the change on earlier data (backward transfer)."""
     printed = paper_figures()["continual"] if results.name == "continual" else {}
     named = {"per": metrics.average_performance, "bwt": metrics.backward_transfer}
-    rows = []
+    rows, missing = [], False
     for case in results.cases():
         theirs: dict[str, dict[str, float]] = {name: {} for name in named}
         ours: dict[str, dict[str, float]] = {name: {} for name in named}
@@ -233,12 +234,14 @@ def continual(results: Results) -> Sheet:
             runs = results.of(case=case, variant=variant)
             if not runs:
                 continue
-            matrices = [metrics.performances(returns_after_each_turn(run)) for run in runs]
+            matrices = [run.stages for run in runs if _all_stages(run)]
+            missing |= len(matrices) < len(runs)
             paper = printed.get(runs[0].paper[0], {}).get(runs[0].paper[1], {}) if runs[0].paper else {}
             figures = []
             for name, measure in named.items():
-                found = mean_over_runs([measure(a) for a in matrices])
-                ours[name][variant] = found.value
+                found = mean_over_runs([measure(a) for a in matrices]) if matrices else None
+                if found is not None:
+                    ours[name][variant] = found.value
                 if name in paper:
                     theirs[name][variant] = paper[name]
                 figures.append(_with_paper(found, paper.get(name)))
@@ -246,17 +249,17 @@ def continual(results: Results) -> Sheet:
         if printed:
             rows.append((f"{case}: {ORDER}", *(_same_order(theirs[name], ours[name]) for name in named)))
     caption = (
-        f"{results.scale}. Returns, {_spread(results)}; after a slash the paper's figure. All data of a task comes "
-        "from one environment, so the performance on each dataset is the return there."
+        f"{results.scale}. Returns, {_spread(results)}; after a slash the paper's figure. The performance on a "
+        f"stage of the data is the server's return in episodes of at most {STEPS} steps from states of that data."
     )
+    if missing:
+        caption += f" {MISSING}: the runs have no such episodes; train them again."
     return Sheet(results.title, caption, ("", "PER", "BWT"), tuple(rows))
 
 
-def returns_after_each_turn(run: RunResult) -> list[float]:
-    """The server's return after the rounds of each source of the data sequence."""
-    turns, rounds = len(run.run["data_sequence"]), run.run["rounds"]
-    played = {evaluation.round: evaluation.server.mean_return for evaluation in run.evaluations}
-    return [played[math.ceil((turn + 1) * rounds / turns)] for turn in range(turns)]
+def _all_stages(run: RunResult) -> bool:
+    """Whether a run was played from the states of every stage after every stage. Older runs were not."""
+    return bool(run.stages) and all(len(row) == len(run.stages) for row in run.stages)
 
 
 def cost(results: Results) -> Sheet:

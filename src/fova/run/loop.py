@@ -20,6 +20,7 @@ from fova.data.normalise import Normaliser
 from fova.errors import FovaError
 from fova.evaluation.background import PendingLines
 from fova.evaluation.rollouts import Rollouts, first_seed, merge, play
+from fova.evaluation.stages import Stages
 from fova.federation import rounds
 from fova.federation.engine import Engine, RoundReport, State
 from fova.federation.privacy import Privacy
@@ -81,6 +82,7 @@ class Loop:
         self.averages = self.together and config.run.averaged_rounds > 1
         self.on_round: OnRound | None = None
         self.selection: Selection | None = None
+        self.stages: Stages | None = None  # of the data, if it is replaced on the way and these are played
         self.notes: tuple[str, ...] = ()  # about the clients' data
         self.rows: Rows | None = None  # the clients whose learners the engine holds, if not all
         # Saves the parts of a state that other processes hold; returns their shares.
@@ -180,7 +182,7 @@ class Loop:
 
     def _log_start(self, state: State, lines: PendingLines[_Line], events: EventLog) -> None:
         policies = self._due(state)
-        lines.add(partial(self._line, {"round": 0}, policies, None), plays=bool(policies))
+        lines.add(partial(self._line, {"round": 0}, policies, None, None), plays=bool(policies))
         self._keep(state, lines, events, save=False)
 
     def _round(self, state: State, stop: StopSignal, lines: PendingLines[_Line], events: EventLog) -> State:
@@ -194,9 +196,10 @@ class Loop:
         seconds = time.monotonic() - began
         self._note_clients()
         entry = self._entry(state, report) | self._judged(state)
-        policies = self._due(state)
+        policies, staged = self._due(state), self._due_on_stages(state)
         policy = self.server_policy(state).copy() if self.on_round is not None and self.together else None
-        lines.add(partial(self._line, entry, policies, seconds, policy), plays=bool(policies))
+        make = partial(self._line, entry, policies, staged, seconds, policy)
+        lines.add(make, plays=bool(policies) or staged is not None)
         return state
 
     def _engine_round(self, state: State) -> tuple[State, RoundReport]:
@@ -270,12 +273,15 @@ class Loop:
         self,
         entry: dict[str, Any],
         policies: dict[str, Policy],
+        staged: Callable[[], list[float]] | None,
         seconds: float | None,
         policy: Policy | None = None,
     ) -> _Line:
         """The complete log entry of a round that took `seconds`. Plays the policies."""
         began = time.monotonic()
         metrics = entry | (self._evaluate(policies) if policies else {})
+        if staged is not None:
+            metrics["stages"] = staged()
         if seconds is None:
             return _Line(metrics, None, policy)
         timing = {
@@ -330,8 +336,18 @@ class Loop:
             return {}
         if state.round % run.evaluate_every and not self.engine.data_changes_after(state.round):
             return {}
-        policies = self._to_play(state, run.evaluate_clients)
-        return {n: policy.copy() for n, policy in policies.items()} if run.evaluate_in_background else policies
+        return self._for_later(self._to_play(state, run.evaluate_clients))
+
+    def _due_on_stages(self, state: State) -> Callable[[], list[float]] | None:
+        """The evaluation from the states of every stage, after the last round of a stage; None if it is not due."""
+        if self.stages is None or not self.engine.data_changes_after(state.round):
+            return None
+        return partial(self.stages.returns, self._for_later(self._to_play(state, clients=False)))
+
+    def _for_later(self, policies: dict[str, Policy]) -> dict[str, Policy]:
+        """The policies, as copies if training goes on before they are played."""
+        background = self.config.run.evaluate_in_background
+        return {name: policy.copy() for name, policy in policies.items()} if background else policies
 
     def _to_play(self, state: State, clients: bool) -> dict[str, Policy]:
         self.progress.status("playing the policies")

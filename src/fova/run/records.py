@@ -72,6 +72,7 @@ class RoundRecord:
     clients: Mapping[str, Mapping[str, float]]  # metrics of the accepted clients
     server: Played | None = None  # None where the policy was not played
     client_play: Mapping[str, Played] | None = None
+    stages: tuple[float, ...] = ()  # at the end of a stage of the data: the return from states of every stage
     rejected: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     traffic: Traffic | None = None
@@ -211,6 +212,7 @@ def _round(line: "Table", number: int) -> RoundRecord:
         clients={name: _metrics(client) for name, client in line.tables("clients")},
         server=_played(server) if server else None,
         client_play={name: _played(client) for name, client in client_play.items()} if client_play else None,
+        stages=tuple(line.numbers("stages")) if "stages" in line.content else (),
         rejected=line.names("rejected"),
         missing=line.names("missing"),
         traffic=Traffic(traffic.whole("down"), traffic.whole("up")) if traffic else None,

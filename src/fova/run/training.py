@@ -15,6 +15,7 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
 from fova.data.transitions import Transitions
 from fova.errors import FovaError, unknown
+from fova.evaluation.stages import Stages
 from fova.federation.client_specs import ClientSpec, complete
 from fova.federation.clients import Federation
 from fova.machine.interrupts import explained, stop_signal
@@ -218,6 +219,7 @@ def loop_of(config: Config, run: RunDirectory, federation: Federation, progress:
     engine = SimulatedEngine(config, federation)
     loop = Loop(engine.config, run, engine, federation.task, progress, engine.privacy)
     loop.notes = federation.notes
+    loop.stages = _stages(config, federation)
     if config.run.select == "judge":
         from fova.evaluation.judging.judge import JudgeSettings, judge  # with SciPy, which other runs do not need
 
@@ -225,6 +227,21 @@ def loop_of(config: Config, run: RunDirectory, federation: Federation, progress:
         discount = config.algorithm.discount
         loop.selection = Selection(run.path / FOLDER, lambda policy: judge(policy, federation, discount, settings))
     return loop
+
+
+def _stages(config: Config, federation: Federation) -> Stages | None:
+    """The stages of a run whose data is replaced on the way; None where nothing is played from their states.
+
+    The metrics of a private run must not depend on single rows.
+    """
+    run, task = config.run, federation.task
+    if not federation.later or task is None or task.restartable is None:
+        return None
+    if not run.evaluate_every or run.privacy != "off":
+        return None
+    turns = federation.turns()
+    sources = run.data_sequence or [f"stage {number}" for number in range(1, len(turns) + 1)]
+    return Stages.drawn(task, sources, [turn.clients for turn in turns], run.final_episodes, run.seed)
 
 
 def _reopened(directory: str | Path, federation: Federation | None, progress: Progress) -> Loop:

@@ -10,7 +10,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,7 +22,7 @@ from fova.tasks.simulated import SimulatedTask
 if TYPE_CHECKING:
     import gymnasium
 
-    from fova.tasks.simulators import Simulators
+    from fova.tasks.simulators import LocomotionSimulators
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,13 @@ class LocomotionTask(SimulatedTask):
         with _without_note_on_the_model():
             return gymnasium.make(self.environment, **self.options)
 
-    def simulators(self, places: int) -> "Simulators":
+    def simulators(self, places: int) -> "LocomotionSimulators":
         from fova.tasks.simulators import LocomotionSimulators
 
         return LocomotionSimulators(self.make, self.name, places)
+
+    def task(self) -> registry.Task:
+        return replace(super().task(), restartable=self.simulators)
 
     def mixtures(self) -> Mapping[str, tuple[str, ...]]:
         return _levels_of_qualities(self.name)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from fova.spaces import Space
-    from fova.tasks.simulators import Simulators
+    from fova.tasks.simulators import RestartableSimulators, Simulators
 
 # (quality, first episode number, seed) -> endless episodes. Episode i depends only on (quality, seed, i), so any
 # slice of a dataset can be generated without the rest, and a longer dataset starts with the shorter one.
@@ -53,6 +53,8 @@ class Task:
     # a recipe, and generated again when the recipe changes.
     recipe: Callable[[str], Mapping[str, Any]] | None = None
     measures: Measures | None = None  # what else is reported of a policy that is played
+    # number of environments -> simulators in which an episode can start from an observation; None: it cannot
+    restartable: "Callable[[int], RestartableSimulators] | None" = None
     # The fields below only improve the speed.
     generate_rows: RowsGenerator | None = None
     simulators: "Callable[[int], Simulators] | None" = None  # number of environments -> simulators

@@ -44,6 +44,13 @@ class Simulators(Protocol):
         """Release the environments' resources."""
 
 
+class RestartableSimulators(Simulators, Protocol):
+    """Simulators whose episodes can also start in the state that an observation shows."""
+
+    def start_at(self, place: int, observation: NDArray[np.floating]) -> Floats:
+        """Start a new episode in one place from this observation and return its first observation."""
+
+
 class GymnasiumSimulators:
     """Any environments, stepped one after the other."""
 
@@ -132,13 +139,27 @@ class LocomotionSimulators:
 
     def start(self, place: int, seed: int) -> Floats:
         observation, _ = self._starter.reset(seed=seed)
+        self._set_state(place, self._starter.data.qpos, self._starter.data.qvel)
+        return np.asarray(observation, np.float64)
+
+    def start_at(self, place: int, observation: NDArray[np.floating]) -> Floats:
+        """Positions that are not observed (how far the robot has come) are 0. No reward depends on them.
+
+        Hopper and Walker2d observe clipped velocities: where one is at its bound, the robot may have been faster.
+        """
+        hidden = self._robot.hidden_positions
+        state = np.concatenate([np.zeros(hidden), np.asarray(observation, np.float64)])
+        self._set_state(place, state[: self._model.nq], state[self._model.nq :])
+        return self._observed(self._positions[place][None], self._velocities[place][None])[0]
+
+    def _set_state(self, place: int, positions: Floats, velocities: Floats) -> None:
+        """Begin an episode of one place with these joint positions and velocities."""
         mujoco.mj_resetData(self._model, self._data[place])
-        self._positions[place][:] = self._starter.data.qpos
-        self._velocities[place][:] = self._starter.data.qvel
+        self._positions[place][:] = positions
+        self._velocities[place][:] = velocities
         mujoco.mj_forward(self._model, self._data[place])
         self._steps[place] = 0
         self._forward[place] = (self._torsos or self._positions)[place][0]
-        return np.asarray(observation, np.float64)
 
     def step(self, actions: NDArray[np.float32], playing: Sequence[int]) -> Stepped:
         pending = iter(playing)  # shared by the threads: each takes the next place when it has finished one
@@ -154,9 +175,7 @@ class LocomotionSimulators:
         speeds = (forward - self._forward) / self._starter.dt
         self._forward = forward.copy()
         rewards = speeds + upright * self._robot.upright_reward - self._costs(actions)
-        if self._robot.fastest_seen < np.inf:
-            velocities = np.minimum(np.maximum(velocities, -self._robot.fastest_seen), self._robot.fastest_seen)
-        observations = np.concatenate([positions[:, self._robot.hidden_positions :], velocities], axis=1)
+        observations = self._observed(positions, velocities)
         return Stepped(observations, rewards, np.logical_not(upright), self._steps >= self._time_limit)
 
     def close(self) -> None:
@@ -170,6 +189,12 @@ class LocomotionSimulators:
             mujoco.mj_step(model, self._data[place], nstep=frames)
             if contacts_count:  # MuJoCo computes contact forces only on request
                 mujoco.mj_rnePostConstraint(model, self._data[place])
+
+    def _observed(self, positions: Floats, velocities: Floats) -> Floats:
+        """The observations of these joint positions and velocities, one row per robot."""
+        if self._robot.fastest_seen < np.inf:
+            velocities = np.minimum(np.maximum(velocities, -self._robot.fastest_seen), self._robot.fastest_seen)
+        return np.concatenate([positions[:, self._robot.hidden_positions :], velocities], axis=1)
 
     def _costs(self, actions: NDArray[np.float32]) -> NDArray[np.floating]:
         # The cost of actions is computed in the precision of the actions, as in Gymnasium.
