@@ -45,7 +45,11 @@ def test_committed_results_are_those_of_the_repository(monkeypatch, tmp_path):
     found = catalogue.committed_results()
     assert found is not None
     assert "mixed-quality" in found
-    assert "size" not in found
+    (tmp_path / "results").mkdir()
+    for name in ("results/size.json", "results/beta.csv", "pyproject.toml"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "src/fova/paper/catalogue.py"))
+    assert catalogue.committed_results() == {"size"}
     monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "lib/site-packages/fova/paper/catalogue.py"))
     assert catalogue.committed_results() is None
 
