@@ -50,6 +50,7 @@ def test_decimal_numbers_are_quantities():
             "east are integers, but those of west are not",
         ),
         ({"east": LoggedActions(np.ones((3, 2)), integers=True)}, "2 columns of integers"),
+        ({"east": LoggedActions(np.ones((3, 2)), integers=True, bounded=True)}, "2 columns of integers"),
     ],
 )
 def test_what_is_not_clear_is_asked_with_both_answers(sources, words):
@@ -82,6 +83,17 @@ def test_names_are_the_same_everywhere():
         discrete_actions({"east": named, "west": other})
     with pytest.raises(FovaError, match="east has the actions off, on, but action_names has a, b"):
         discrete_actions({"east": named}, names=("a", "b"))
+
+
+def test_twelve_names_are_listed_and_the_rest_counted():
+    def said(count):
+        named = column(0, 1, integers=True, names=tuple(f"a{i}" for i in range(count)))
+        with pytest.raises(FovaError) as error:
+            discrete_actions({"east": named}, names=("off", "on"))
+        return str(error.value)
+
+    assert "east has the actions a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, but action_names" in said(12)
+    assert "a10, a11 and 2 more, but action_names has off, on." in said(14)
 
 
 @pytest.mark.parametrize("wrong", [-1, 0.5])

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hand_made import write_npz, write_parquet
 
-from fova.data.doubts import doubts, neighbour_ratios
+from fova.data.doubts import doubts, neighbour_ratios, remarks
 from fova.data.heterogeneity import Standing
 from fova.data.inspect import meaning
-from fova.data.sources import load
+from fova.data.sources import MADE, Source, load
+from fova.data.transitions import Episode, from_episodes
 from fova.errors import FovaError
 
 
@@ -48,6 +49,83 @@ def test_the_ratio_of_neighbours_is_the_one_worked_out_by_hand():
     ends = np.arange(80) % 4 == 3
     # Steps of 1; the variance within an episode is 5 / 3: 1 / (2 * 5 / 3).
     np.testing.assert_allclose(neighbour_ratios(observations, ends), [0.3])
+
+
+def test_the_ratio_does_not_depend_on_the_unit_and_constant_columns_have_none():
+    steps = np.tile([[0.0], [1.0], [2.0], [3.0]], (20, 1))
+    columns = np.hstack([1e-8 * steps, np.full((80, 1), 1e6), 1e8 * steps, np.zeros((80, 1))])
+    np.testing.assert_allclose(neighbour_ratios(columns.astype(np.float32), np.arange(80) % 4 == 3), [0.3, 0.3])
+
+
+def test_episodes_of_unequal_length_have_a_mean_each():
+    observations = np.concatenate([np.tile([0.0, 1.0, 2.0], 20), np.tile([5.0, 9.0], 20)]).astype(np.float32)[
+        :, None
+    ]
+    ends = np.concatenate([np.arange(60) % 3 == 2, np.arange(40) % 2 == 1])
+    # 40 steps of 1 and 20 of 4; squares about the means: 20 * 2 and 20 * 8, with 100 - 40 degrees of freedom.
+    expected = (40 * 1 + 20 * 16) / 60 / (2 * (40 + 160) / 60)
+    np.testing.assert_allclose(neighbour_ratios(observations, ends), [expected])
+
+
+@pytest.mark.parametrize(("rows", "known"), [(52, 1), (51, 1), (50, 0)])  # 51, 50 and 49 pairs of neighbours
+def test_fifty_pairs_of_neighbours_are_enough(rows, known):
+    observations = np.arange(rows, dtype=np.float32)[:, None]
+    assert len(neighbour_ratios(observations, np.arange(rows) == rows - 1)) == known
+
+
+def source(lengths, rewards=None, terminated=True, **about):
+    """Episodes of the given lengths in which nothing but the given is strange."""
+    rows = sum(lengths)
+    rewards = np.resize(np.asarray([0.0, 1.0] if rewards is None else rewards, np.float32), rows)
+    bounds = np.cumsum([0, *lengths])
+    those = [
+        Episode(np.arange(n + 1, dtype=np.float32)[:, None], np.zeros((n, 1), np.float32), rewards[a:b], terminated)
+        for n, a, b in zip(lengths, bounds, bounds[1:])
+    ]
+    return Source("a", about.pop("format", "NPZ"), from_episodes(those), about.pop("notes", ()), **about)
+
+
+def test_rewards_that_never_change():
+    assert doubts(source([3, 4])) == []  # 0 and 1
+    assert doubts(source([3, 4], rewards=[2.5])) == [
+        "rewards: every step earns 2.5, so no action is better than another."
+    ]
+    assert doubts(source([3, 4], rewards=[2.5], format=MADE)) == []
+
+
+@pytest.mark.parametrize(
+    ("lengths", "doubted"),
+    [([2] * 5, True), ([3] * 6, True), ([2] * 4, False), ([1] * 5, False), ([2, 2, 2, 2, 3], False)],
+)
+def test_how_many_equal_endings_look_like_a_time_limit(lengths, doubted):
+    said = (
+        f"terminals: all {len(lengths)} episodes have {lengths[0]} steps, and all are marked as ended by the task."
+    )
+    assert [each.startswith(said) for each in doubts(source(lengths))] == [True] * doubted
+    assert doubts(source(lengths, terminated=False)) == []
+
+
+def test_the_order_is_doubted_only_where_nothing_tells_it():
+    back_and_forth = source([60])
+    back_and_forth.transitions.observations[:] = np.arange(60)[:, None] % 2
+    assert doubts(back_and_forth) == []
+    (said,) = doubts(Source(**vars(back_and_forth) | {"order_is_known": False}))
+    assert said.startswith("observations: consecutive rows are no more similar")
+
+
+def test_a_remark_about_several_clients_is_made_once():
+    told = remarks({"a": source([3], notes=("x", "y")), "b": source([3], notes=("x",)), "c": source([3], [7.0])})
+    assert told == ["a, b: x", "a: y", "c: rewards: every step earns 7, so no action is better than another."]
+
+
+def test_sentinels_of_tables_are_not_named_again():
+    strange = source([30])
+    strange.transitions.observations[5, 0] = -999
+    (said,) = doubts(strange)
+    assert said.startswith("observations, column 0: holds -999 in 1 row, far from its other values (0 to 29).")
+    assert doubts(Source(**vars(strange) | {"observation_columns": ("hr",)})) == []
+    (said,) = doubts(source([30], rewards=[0.0, 1.0, 2.0, -999.0] + [1.0] * 26))
+    assert said.startswith("rewards: holds -999 in 1 row")
 
 
 def test_numbers_that_mark_missing_values(tmp_path):

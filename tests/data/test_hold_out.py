@@ -41,6 +41,8 @@ def test_too_little_data_keeps_nothing_aside():
     rng = np.random.default_rng(0)
     short = from_episodes(make_episode(rng, 1) for _ in range(2))  # one row would be left
     assert split(short, 0.1, 0, "a").held_out is None
+    enough = from_episodes(make_episode(rng, 2) for _ in range(2))  # two rows are left
+    assert [len(part) for part in split(enough, 0.1, 0, "a")] == [2, 2]
     nothing = split(make_transitions(0), 0.0, 0, "a")
     assert nothing.held_out is None
 

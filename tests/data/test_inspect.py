@@ -147,6 +147,15 @@ def test_the_drawing_shows_the_name_the_bars_the_bounds_and_the_notes(tmp_path):
     assert "problem  actions: these columns never change" in text
 
 
+def test_the_drawing_shows_how_returns_lengths_and_rewards_spread():
+    lines = [line.split() for line in drawn(inspect(source(episodes()))).splitlines()]
+    # Returns 3, 3, 2, 3; lengths 3, 2, 1, 1; rewards 0, 1, 2, 1, 2, 2, 3.
+    assert ["mean", "std", "min", "median", "max"] in lines
+    assert ["return", "2.75", "0.433", "2", "3", "3"] in lines
+    assert ["length", "1.75", "0.8292", "1", "1.5", "3"] in lines
+    assert ["reward", "1.571", "0.9035", "0", "2", "3"] in lines
+
+
 def test_a_name_is_never_taken_for_markup():
     assert "logs/[ward]-3.npz" in drawn(inspect(source(episodes())))
 

@@ -1,7 +1,9 @@
 import builtins
 import hashlib
 import json
+import runpy
 import shutil
+import sys
 import warnings
 
 import gymnasium
@@ -15,7 +17,8 @@ from hand_made import assert_same, episode, episodes, write_minari
 from minari.data_collector import EpisodeBuffer
 from minari.serialization import serialize_space
 
-from fova.data.minari_store import to_minari
+from fova.data import minari_store
+from fova.data.minari_store import looks_like_id, to_minari
 from fova.data.sources import load
 from fova.data.transitions import Episode, from_episodes
 from fova.errors import FovaError
@@ -61,6 +64,20 @@ def test_episodes_without_a_step_are_counted():
     first, second, _, fourth = episodes()
     assert_same(source.transitions, from_episodes([first, second, fourth]))
     assert source.notes == ("Left out: 1 episode without a single step.",)
+
+
+@pytest.mark.parametrize("data_format", ["hdf5", "arrow", "parquet"])
+def test_all_formats_of_minari_are_read_and_measured_before(data_format, monkeypatch):
+    measured = []
+    monkeypatch.setattr(
+        minari_store, "refuse_too_large", lambda file, size, numbers: measured.append((size, numbers))
+    )
+    source = load(write_minari("hand/made-v0", data_format))
+    assert_same(source.transitions, from_episodes(episodes()))
+    # 7 steps and 4 final observations. A row of a table has 2 observations and 2 actions in single precision.
+    # HDF5 has 11 x 2 observations, 7 x 2 actions, 7 rewards, all in single precision, and 7 x 2 flags of a byte.
+    in_hdf5 = (4 * (22 + 14 + 7) + 14, 22 + 14 + 7 + 14)
+    assert measured == [in_hdf5 if data_format == "hdf5" else (4 * 4 * 11, 4 * 11)]
 
 
 def test_unbounded_actions_declare_nothing():
@@ -233,6 +250,26 @@ def test_an_id_that_minari_could_not_find_again_is_refused(name, minari_datasets
     with pytest.raises(FovaError, match=r"is not a Minari id|Malformed"):
         to_minari(episodes(), name, Box.of(2, -1.0, 1.0))
     assert list(minari_datasets.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("hopper/expert-v0", True),
+        ("a/b/c_d-v12", True),
+        ("made-v0", True),
+        ("made-v", False),
+        ("logs/a.npz", False),
+    ],
+)
+def test_which_names_can_be_ids(name, expected):
+    assert looks_like_id(name) is expected
+
+
+def test_the_module_needs_no_minari_to_be_imported(monkeypatch):
+    for name in ("minari", "gymnasium"):
+        monkeypatch.setitem(sys.modules, name, None)
+    runpy.run_path(minari_store.__file__)
 
 
 def test_nothing_to_write_is_an_error(minari_datasets):

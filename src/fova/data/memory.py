@@ -35,8 +35,7 @@ def _free() -> int | None:
         for line in MEMINFO.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    names = getattr(os, "sysconf_names", {})
-    if "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
+    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):  # every POSIX system has the size of a page
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return None
 

@@ -51,7 +51,7 @@ def is_dataset(folder: Path) -> bool:
 # --- Reading -----------------------------------------------------------------------------------------------
 
 
-def find(dataset_id: str, download: bool = False) -> Path:
+def find(dataset_id: str, download: bool) -> Path:
     """The folder of a dataset. A missing dataset is fetched from Minari's server if `download` is set."""
     library = _minari()
     folder = library.storage.get_dataset_path(dataset_id)

@@ -26,6 +26,19 @@ def test_findings(federated, payoff):
     assert found["east"].payoff == payoff
 
 
+@pytest.mark.parametrize(
+    ("gain", "payoff"), [(0.0, "no clear difference"), (0.25, "pays"), (-0.25, "does not pay")]
+)
+def test_without_any_error_the_least_difference_counts_and_none_does_not(gain, payoff):
+    sure = replace(LOCAL, fit_error=0.0, bias=0.0)
+    found = taking_part([verdict(east=replace(sure, value=4.0 + gain))], [verdict(east=sure)])["east"]
+    assert (found.gain, found.reach, found.payoff) == (gain, 0.0, payoff)
+
+
+def test_only_clients_with_a_policy_of_their_own_are_compared():
+    assert list(taking_part([verdict(east=FEDERATED, west=FEDERATED)], [verdict(west=LOCAL)])) == ["west"]
+
+
 def test_several_seeds_are_averaged():
     more = replace(FEDERATED, value=9.0)
     found = taking_part([verdict(east=FEDERATED), verdict(east=more)], [verdict(east=LOCAL)] * 2)["east"]
