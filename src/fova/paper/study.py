@@ -71,7 +71,7 @@ SAME_WEIGHTS = tuple(
     )
 )
 
-# The two dear rivals with the weights, FOVA's actor and LayerNorm. One seed of each is run.
+# The two dear rivals with FOVA's client weights, FOVA's actor and LayerNorm in their critics.
 DEAR = tuple(
     Variant(f"{name} (returns)", name, preset="assisted", run={"aggregation": "returns"})
     for name in ("cql-fl", "drpo")
@@ -196,7 +196,7 @@ ENTRIES = (
         "same-weights",
         "FOVA and its rivals, with and without the same client weights",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
-        (RECOMMENDED, *SAME_WEIGHTS, *DEAR, *BASELINES, IQL, RELEASED),
+        (RECOMMENDED, *SAME_WEIGHTS, *BASELINES, IQL, RELEASED),
         FIVE_SEEDS,
     ),
     Entry(
@@ -248,7 +248,7 @@ ENTRIES = (
         "mixed-quality-others",
         "Clients of mixed quality: the other baselines, and two as published",
         (*MIXED, COMPLEMENTARY),
-        OTHERS,
+        (*OTHERS, *DEAR),
         SCALES,
     ),
     Entry(
