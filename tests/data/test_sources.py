@@ -178,3 +178,16 @@ def test_a_name_that_stands_for_nothing_is_an_error(name):
     with pytest.raises(FovaError) as error:
         load(name)
     assert name[:20].replace("\0", "\\x00") in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({}, True),  # next observations
+        ({"next_observations": None}, False),
+        ({"next_observations": None, "steps": np.array([0, 1, 2, 0, 1, 0, 0])}, True),
+        ({"steps": np.array([0, 1, 2, 0, 1, 0, 0])}, True),
+    ],
+)
+def test_step_numbers_or_next_observations_tell_the_order_of_the_rows(changes, known, tmp_path):
+    assert load(write_npz(tmp_path / "a.npz", **changes)).order_is_known is known

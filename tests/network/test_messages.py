@@ -1,5 +1,8 @@
 """Messages as the other side reads them: what comes back, and what is refused. No network here."""
 
+from dataclasses import asdict, replace
+
+import jax
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -7,7 +10,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from fova.algorithms import configure
 from fova.algorithms.base import Submission
 from fova.data.normalise import Normaliser, Sums
+from fova.data.tables.columns import Columns
+from fova.data.tables.survey import Survey, Told
 from fova.errors import FovaError
+from fova.evaluation.judging.verdict import Figures
 from fova.federation.statistics import ClientStatistics, Statistics
 from fova.network import messages
 from fova.network.messages import Refused
@@ -128,6 +134,60 @@ def test_statistics_that_no_data_has_are_refused(changes, words):
         messages.read_statistics(hello_answer(**changes), plan())
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows": 4, "reward_sum": 6.0},  # sqrt(4 * 9)
+        {"rows": 4, "reward_sum": -6.0},
+        {"rows": 4, "reward_sum": 6.000005},  # rounding
+        {"reward_sum": 0.0, "reward_squares": 0.0, "reward_deviations": 0.0},
+        {"behaviour_return": 1e39},  # a billion rows of the largest reward
+        {"reward_squares": 1e60},
+        {"observations": Sums(8, np.zeros(3), np.full(3, 1e69))},
+        {"rows": 1_000_000_000},
+    ],
+)
+def test_statistics_at_the_limits_of_what_data_can_have_are_taken(changes):
+    assert messages.read_statistics(hello_answer(**changes), plan()) is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rows": 4, "reward_sum": 6.0001}, "a reward_sum that their reward_squares rule out"),
+        ({"rows": 4, "reward_sum": -6.0001}, "a reward_sum that their reward_squares rule out"),
+        ({"reward_squares": -1e-9, "reward_sum": 0.0, "reward_deviations": 0.0}, "a reward_sum that their"),
+        ({"behaviour_return": 1.1e39}, "behaviour_return of 1.1e.39, which no data has"),
+        ({"reward_squares": 1.1e69}, "reward_squares of 1.1e.69, which no data has"),
+        ({"observations": Sums(8, np.array([0.0, 6.0, 0.0]), np.array([9.0, 4.0, 9.0]))}, "a total that their"),
+        ({"rows": 1_000_000_001}, "not between 0 and 1,000,000,000"),
+    ],
+)
+def test_statistics_just_beyond_the_limits_are_refused(changes, words):
+    with pytest.raises(Refused, match=words):
+        messages.read_statistics(hello_answer(**changes), plan())
+
+
+JUDGED = replace(plan(), judge="a policy")  # only whether there is one counts here
+
+
+@pytest.mark.parametrize("ends", [(-4.0, 8.0), (2.0, 2.0), (-1e30, 1e30)])
+def test_where_a_policy_is_judged_the_range_of_rewards_comes_back(ends):
+    content = messages.hello_answer(JUDGED, "east", statistics(reward_range=ends))
+    assert messages.read_statistics(content, JUDGED).reward_range == ends
+    with pytest.raises(Refused, match="on one side only: reward_range"):
+        messages.read_statistics(content, plan())
+    with pytest.raises(Refused, match="on one side only: reward_range"):
+        messages.read_statistics(hello_answer(), JUDGED)
+
+
+@pytest.mark.parametrize("ends", [(8.0, -4.0), (-1.1e30, 0.0), (0.0, 1.1e30)])
+def test_a_range_that_no_rewards_have_is_refused(ends):
+    content = messages.hello_answer(JUDGED, "east", statistics(reward_range=ends))
+    with pytest.raises(Refused, match="which no data has"):
+        messages.read_statistics(content, JUDGED)
+
+
 def test_statistics_are_there_exactly_if_they_were_asked_for():
     with pytest.raises(Refused, match="holds about, but about, statistics are expected"):
         messages.read_statistics(messages.hello_answer(plan(), "east", None), plan())
@@ -236,3 +296,125 @@ def test_a_refusal_is_passed_on_with_its_reason():
     content = messages.refusal(plan().run_id, "east", "no data")
     with pytest.raises(FovaError, match="refused: no data"):
         messages.read_client(content, plan())
+
+
+# --- Tables ---
+
+
+COLUMNS = Columns.of(
+    {
+        "episode": "who",
+        "time": "hour",
+        "observations": ["hr"],
+        "action": "dose",
+        "reward": "pay",
+        "terminal": "died",
+    }
+)
+SURVEY = Survey({"hr": Told("number", (), 3, 240.5)}, {"dose": Told("category", ("high", "low"))})
+
+
+def test_a_survey_comes_back_as_it_was_sent():
+    asked = messages.survey_question("0" * 32, COLUMNS)
+    assert messages.read_survey_question(asked) == COLUMNS
+    assert messages.read_survey_question(messages.hello(plan())) is None
+    answer = messages.survey_answer("0" * 32, "east", SURVEY)
+    assert messages.read_survey_answer(answer, "0" * 32) == ("east", SURVEY)
+
+
+def test_a_survey_of_another_version_or_run_or_with_more_is_refused():
+    with pytest.raises(Refused, match=r"The server runs fova 0\.0\.1"):
+        messages.read_survey_question(saying(messages.survey_question("0" * 32, COLUMNS), version="0.0.1"))
+    answer = messages.survey_answer("0" * 32, "east", SURVEY)
+    with pytest.raises(Refused, match="stale: it answers run 0"):
+        messages.read_survey_answer(answer, "1" * 32)
+    with pytest.raises(Refused, match=r"it runs fova 0\.0\.1"):
+        messages.read_survey_answer(saying(answer, version="0.0.1"), "0" * 32)
+    answer = messages.survey_answer("0" * 32, "east", SURVEY)
+    answer["rows"] = arrays(hr=[80.0])
+    with pytest.raises(Refused, match="holds about, rows, but about are expected"):
+        messages.read_survey_answer(answer, "0" * 32)
+
+
+def test_a_survey_has_a_greatest_length(monkeypatch):
+    answer = messages.survey_answer("0" * 32, "east", SURVEY)
+    length = len(answer["about"]["survey"])
+    monkeypatch.setattr(messages, "LONGEST_SURVEY", length)
+    assert messages.read_survey_answer(answer, "0" * 32)[0] == "east"
+    monkeypatch.setattr(messages, "LONGEST_SURVEY", length - 1)
+    with pytest.raises(Refused, match=f"its survey has {length} characters, but at most {length - 1}"):
+        messages.read_survey_answer(answer, "0" * 32)
+
+
+# --- Figures ---
+
+
+FIGURES = Figures(
+    episodes=3, rows=8, data_value=5.0, data_return=9.0, value=7.0, low=6.0, high=8.0, difference=2.0,
+    difference_low=1.0, difference_high=3.0, bellman_error=0.1, bias=0.2, episode_error=0.3, fit_error=0.1,
+    difference_error=0.3, inside=0.95,
+)  # fmt: skip
+
+
+def figures(**changes):
+    return messages.figures_answer(plan(), "east", replace(FIGURES, **changes))
+
+
+def test_figures_come_back_as_they_were_sent():
+    assert messages.read_figures(figures(), plan(), statistics()) == FIGURES
+    assert set(figures()["figures"]) == set(asdict(FIGURES)) - {
+        *("effective_episodes", "importance_sampling", "importance_low", "importance_high"),
+        *("doubly_robust", "doubly_robust_low", "doubly_robust_high"),
+    }
+
+
+def test_figures_that_are_unknown_or_not_finite_come_back_as_such():
+    read = messages.read_figures(figures(low=np.nan, high=np.inf, inside=None), plan(), statistics())
+    assert np.isnan([read.low, read.high]).all()
+    assert read.inside is None
+    assert read.value == 7.0
+
+
+def test_figures_of_other_data_or_plans_or_with_more_are_refused():
+    for changes in ({"rows": 9}, {"episodes": 2}):
+        with pytest.raises(Refused, match="about other data than it told of"):
+            messages.read_figures(figures(**changes), plan(), statistics())
+    with pytest.raises(Refused, match="another plan"):
+        messages.read_figures(saying(figures(), fingerprint="?"), plan(), statistics())
+    more = figures()
+    more["figures"] = MetricRecord({**more["figures"], "row_7": 1.0})
+    with pytest.raises(Refused, match="its figures hold row_7, which was not asked for"):
+        messages.read_figures(more, plan(), statistics())
+    with pytest.raises(Refused, match="holds about, but about, figures are expected"):
+        messages.read_figures(without(figures(), "figures"), plan(), statistics())
+
+
+def test_a_client_that_keeps_its_figures_says_only_who_it_is():
+    content = messages.no_figures_answer(plan(), "east")
+    assert messages.read_no_figures(content, plan()) is None
+    assert messages.read_client(content, plan()) == "east"
+    with pytest.raises(Refused, match="another plan"):
+        messages.read_no_figures(saying(content, fingerprint="?"), plan())
+    with pytest.raises(Refused, match="holds about, figures, but about are expected"):
+        messages.read_no_figures(figures(), plan())
+
+
+def test_critics_to_be_judged_come_back_as_they_were_sent():
+    with_critics = replace(
+        plan(), algorithm_name="fed-td3bc", algorithm=configure("fed-td3bc", hidden=(4,), batch_size=4)
+    )
+    sent = jax.tree.map(lambda leaf: np.asarray(leaf) + 1, with_critics.start()[1].broadcast)
+    content = messages.figures_question(with_critics, sent)
+    assert messages.read_plan(content) == with_critics
+    found = messages.read_critics(content, with_critics)
+    assert jax.tree.leaves(found)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(sent.critic), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_many_strange_records_are_named_up_to_three_more_than_expected():
+    content = messages.hello_answer(plan(), "east", None)
+    for name in "bcdefgh":
+        content[name] = ConfigRecord({})
+    with pytest.raises(Refused, match="the message holds about, b, c, d, e, but about, statistics are expected"):
+        messages.read_statistics(content, plan())

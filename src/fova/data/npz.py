@@ -93,7 +93,7 @@ def save_npz(
     if action_low is not None and action_high is not None:
         arrays |= {"action_low": np.asarray(action_low), "action_high": np.asarray(action_high)}
     if action_names is not None:
-        arrays |= {"actions": rows.actions.astype(np.int64), "action_names": np.asarray(action_names)}
+        arrays |= {"actions": rows.actions.astype(np.int64), "action_names": np.array(list(map(str, action_names)))}
     try:
         write_atomically(Path(file), _packed(arrays))
     except OSError as error:

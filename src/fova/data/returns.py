@@ -23,7 +23,7 @@ def next_returns(data: Transitions, discount: float) -> Floats:
     # One step back in all episodes at once, the longest first: as many operations as the longest has steps.
     order = np.argsort(starts - ends, kind="stable")
     rows, left = ends[order], (ends - starts)[order]
-    for step in range(1, int(left.max(initial=0)) + 1):
+    for step in 1 + np.arange(left.max(initial=0)):
         going = np.searchsorted(-left, -step, side="right")
         rows = rows[:going] - 1
         follows[rows] = rewards[rows + 1] + discount * follows[rows + 1]
