@@ -118,6 +118,5 @@ def _reader(name: str, download: bool) -> tuple[str, Callable[[], Table]]:
 
 def needs_columns(path: Path) -> bool:
     """Whether a file is a table whose columns a user has to explain: any but Parquet in fova's own layout."""
-    if not path.is_file() or not is_table_file(path):
-        return False
-    return ending(path) != ".parquet" or not parquet.has_layout(open_table(path).names)
+    is_table = path.is_file() and is_table_file(path)
+    return is_table and (ending(path) != ".parquet" or not parquet.has_layout(open_table(path).names))
