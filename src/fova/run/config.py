@@ -102,7 +102,8 @@ class RunConfig:
     """Names of the discrete actions, in the order of their codes; by default as the files declare, or the codes."""
     data_sequence: tuple[str, ...] = ()
     """Data that replaces that of all clients in turn, each for an equal share of the rounds: random expert medium.
-    Observation statistics are those of the whole sequence."""
+    Observation statistics are those of the whole sequence. After each, a robot's policy is also played from states
+    of the data of every source; see docs/experiments.md."""
     hold_out: Annotated[float, Within(0, 0.5)] = 0.0
     """Share of every client's episodes that is kept aside and never trained on, for `fova judge`; 0.1 is usual."""
     select: Literal["last", "judge"] = "last"
@@ -118,7 +119,7 @@ class RunConfig:
     """Continue training during these evaluations. The result is the same. This saves time if processors would be
     idle."""
     final_episodes: Annotated[int, Within(1, MOST_EPISODES)] = 20
-    """Episodes of the evaluation after the last round."""
+    """Episodes of the evaluation after the last round, and from states of each source of a data_sequence."""
     final_clients: bool = True
     """Also play every client's own policy after the last round."""
     checkpoint_seconds: Annotated[float, Within(0, 1e9)] = 30.0
