@@ -1,5 +1,5 @@
 import ast
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
@@ -20,6 +20,7 @@ from fova.algorithms.base import (
     weighted_mean,
 )
 from fova.errors import FovaError
+from fova.networks import distance
 from fova.spaces import Box, Space
 from tiny import batch_of, make_transitions
 
@@ -171,6 +172,21 @@ def test_value_weight_is_the_submitted_weight():
     assert float(submission.metrics["rows"]) == float(made_data(0).length)
 
 
+def test_what_a_client_measures_of_its_policy():
+    """On 512 rows, spread over 700: numbers 0, 1, 2, 4, 5, ... The value is that of the smaller twin."""
+    algorithm = algorithms.configure("cql-fl", hidden=(6,), actor="clipped")
+    learner, other = (algorithm.init(jax.random.key(seed), SPACE) for seed in range(2))
+    rows = np.random.default_rng(0).normal(size=(700, 14)).astype(np.float32)
+    _, sent = algorithm.submit(learner, algorithm.start(other).broadcast, Data.of(rows, SPACE))
+    states = rows[(np.arange(512) * 700) // 512, :3]
+    action = learner.actor(states).mode()
+    twins = np.asarray(learner.critic(states, action), np.float64)
+    assert float(sent.metrics["value"]) == pytest.approx(np.minimum(*twins).mean(), rel=1e-5)
+    expected = distance(learner.actor(states), other.actor(states))
+    assert float(sent.metrics["policy_distance"]) == pytest.approx(float(expected), rel=1e-5)
+    assert float(sent.metrics["rows"]) == 700.0
+
+
 def test_a_new_unit_of_reward_leaves_learners_alone_that_remember_nothing():
     algorithm = algorithms.configure("cql-fl", hidden=(6,))
     learner = algorithm.init(jax.random.key(0), SPACE)
@@ -190,131 +206,15 @@ def test_an_action_space_that_is_not_served_is_refused(name):
         algorithms.configure(name).init(jax.random.key(0), Space(3, Discrete(4)))
 
 
-COMMON = {
-    "shared_std": False,
-    "discount": 0.99,
-    "tau": 0.005,
-    "batch_size": 256,
-    "actor_lr": 3e-4,
-    "critic_lr": 3e-4,
-    "hidden": (256, 256),
-    "actor": "clipped",
-    "actor_layer_norm": False,
-    "critic_layer_norm": False,
-    "initialisation": "fan_in",
-    "value_weight": 0.0,
-}
-WIDE = {"actor_lr": 1e-4, "hidden": (256, 256, 256)}  # the networks of the FOVA paper
-FOVA = WIDE | {
-    "critic_layer_norm": True,
-    "actor": "squashed",
-    "alpha": 5.0,
-    "lam": 5.0,
-    "beta": 5.0,
-    "conservative": "vote",
-    "soft_vote": "q",
-    "soft_temperature": 1.0,
-    "td_scale": 0.5,
-    "entropy": "none",
-    "temperature_lr": 1e-4,
-    "density_offset": 0.0,
-    "vote_order": "min_then_max",
-    "advantage_from": "current",
-    "weight_gradient": False,
-    "weight_cap": 100.0,
-    "update_order": "together",
-    "fresh_samples": False,
-    "terminal_action": "none",
-    "weigh": "global",
-    "imitate": "data",
-    "relative_weights": False,
-    "data_returns": False,
-    "server_weights": "plain",
-    "vote": True,
-    "awr": True,
-    "continual": 0.0,
-}
-CQL = WIDE | {
-    "actor": "squashed",
-    "alpha": 5.0,
-    "samples": 10,
-    "pool": "all",
-    "soft_gradient": "exact",
-    "update_order": "together",
-    "gradient_clip": 0.0,
-    "temperature": "auto",
-    "temperature_lr": 1e-4,
-    "temperature_loss": "log",
-    "density_offset": 0.0,
-    "saturation": 1e-6,
-    "log_std_least": -5.0,
-    "trained_log_std": False,
-    "critic_initialisation": "same",
-}
-KIT = CQL | {"pool": "triples", "update_order": "actor_first", "density_offset": 1e-6}
-LAYER_NORM = {"critic_layer_norm": True}
-DRPO = CQL | {"alpha": 10.0, "gradient_clip": 1.0, "eta": 0.6, "regularisation": 1.0}
-DRPO_PROGRAM = DRPO | {
-    "critic_lr": 1e-4,
-    "temperature_loss": "value",
-    "saturation": 1e-7,
-    "log_std_least": -20.0,
-    "trained_log_std": True,
-    "critic_initialisation": "orthogonal",
-}
-TD3BC = {"actor": "deterministic", "q_weight": 2.5, "target_noise": 0.2, "noise_clip": 0.5, "policy_delay": 2}
-PUBLISHED = {
-    ("fova", "equations"): FOVA,
-    ("fova", "released"): FOVA
-    | {
-        "conservative": "logsumexp",
-        "soft_vote": "q_minus_log_pi",
-        "td_scale": 1.0,
-        "entropy": "auto",
-        "density_offset": 1e-6,
-        "vote_order": "max_then_min",
-        "advantage_from": "target",
-        "weight_gradient": True,
-        "weight_cap": 1.0,
-        "update_order": "actor_first",
-        "fresh_samples": True,
-        "terminal_action": "negated",
-        "lam": 3.0,
-        "beta": 3.0,
-        "actor_layer_norm": True,
-    },
-    ("fova", "recommended"): FOVA
-    | {"actor": "clipped", "weigh": "data", "alpha": "auto", "lam": "auto", "beta": "auto"}
-    | {"server_weights": "returns", "actor_lr": 3e-4, "data_returns": True, "relative_weights": True},
-    ("cql-fl", "published"): KIT,
-    ("cql-fl", "paper"): CQL,
-    ("cql-fl", "fova-program"): KIT | LAYER_NORM | {"actor_layer_norm": True, "temperature": 0.2},
-    ("cql-fl", "assisted"): KIT | LAYER_NORM | {"actor": "clipped", "samples": 1},
-    ("drpo", "published"): DRPO_PROGRAM,
-    ("drpo", "paper"): DRPO,
-    ("drpo", "assisted"): DRPO_PROGRAM | LAYER_NORM | {"actor": "clipped", "soft_gradient": "estimated"},
-    ("fed-td3bc", "published"): TD3BC,
-    ("fedora", "published"): TD3BC
-    | {"value_weight": 0.1, "decay": 0.995, "optimistic": True, "global_pull": 1.0, "previous_pull": 1.0},
-    ("fed-iql", "published"): {"expectile": 0.7, "beta": 3.0, "shared_std": True},
-    ("fed-iql", "layer-norm"): {"expectile": 0.7, "beta": 3.0} | LAYER_NORM,  # what scored more in our study
-    ("fed-bc", "published"): {"critic_layer_norm": True},  # it has no critics
-}
+@pytest.mark.parametrize("layers", [1, 8])
+def test_one_to_eight_hidden_layers(layers):
+    assert len(algorithms.configure("fova", hidden=(4,) * layers).hidden) == layers
 
 
-@pytest.mark.parametrize(("name", "preset"), PUBLISHED)
-def test_published_settings(name, preset):
-    assert asdict(algorithms.configure(name, preset)) == COMMON | PUBLISHED[name, preset]
-
-
-def test_every_preset_is_in_the_table_or_adds_layer_norm():
-    presets = {(name, preset) for name, kind in algorithms.by_name().items() for preset in kind.presets}
-    assert {name for name, preset in presets - set(PUBLISHED)} == set(algorithms.by_name()) - {"fova", "fed-iql"}
-    for name, preset in presets - set(PUBLISHED):
-        with_layer_norm = asdict(algorithms.configure(name, "published")) | {"critic_layer_norm": True}
-        assert (preset, asdict(algorithms.configure(name, preset))) == ("layer-norm", with_layer_norm)
-        assert next(iter(algorithms.get(name).presets)) == "published"
-    assert next(iter(algorithms.get("fova").presets)) == "recommended"
+@pytest.mark.parametrize("layers", [0, 9])
+def test_other_numbers_of_hidden_layers_are_refused(layers):
+    with pytest.raises(FovaError, match=f"hidden has {layers} layers, but must have 1 to 8"):
+        algorithms.configure("fova", hidden=(4,) * layers)
 
 
 def test_functions_of_algorithms_are_short():
@@ -324,39 +224,6 @@ def test_functions_of_algorithms_are_short():
         lengths |= {(file.name, node.name): node.end_lineno - node.lineno + 1 for node in functions}
     assert len(lengths) > 50
     assert {name: length for name, length in lengths.items() if length > 45} == {}
-
-
-# --- Choosing an algorithm ---
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: algorithms.configure("fovv"), "'fova'"),
-        (lambda: algorithms.configure("fova", "printed"), "equations"),
-        (lambda: algorithms.configure("fova", alhpa=1.0), "'alpha'"),
-        (lambda: algorithms.configure("fova", alpha="high"), "a number"),
-        (lambda: algorithms.configure("fova", hidden=("a",)), "a whole number"),
-        (lambda: algorithms.configure("fova", conservative="cql"), "'logsumexp'"),
-        (lambda: algorithms.get("nowhere.py"), "nowhere.py"),
-    ],
-)
-def test_wrong_settings_name_what_would_be_right(call, words):
-    with pytest.raises(FovaError, match=words):
-        call()
-
-
-def test_an_algorithm_of_the_users_own_is_found_by_its_path(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "from dataclasses import dataclass\nfrom fova import algorithms\n"
-        "@dataclass(frozen=True)\nclass Mine(algorithms.get('fed-bc')):\n    name = 'mine'\n"
-    )
-    assert algorithms.get(str(file)).__name__ == "Mine"
-    empty = tmp_path / "empty.py"
-    empty.write_text("x = 1\n")
-    with pytest.raises(FovaError, match="exactly one"):
-        algorithms.get(str(empty))
 
 
 def test_the_example_algorithm_is_short_and_trains(tmp_path):

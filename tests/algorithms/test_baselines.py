@@ -161,6 +161,8 @@ def test_fedora_fades_where_the_federated_pair_is_better_and_weighs_by_value():
     swapped = algorithm.receive(learner, broadcast)
     other, _ = algorithm.submit(swapped, algorithm.start(learner).broadcast, packed(batch))
     assert float(other.extra.decay) != float(new.extra.decay), "one of the two pairs is the better one"
+    unmoved, _ = algorithm.submit(swapped, broadcast, packed(batch))
+    assert float(unmoved.extra.decay) == pytest.approx(0.8), "the federated pair is no better than itself"
 
 
 def test_fedora_without_its_ideas_is_fed_td3bc():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from fova.errors import FovaError
-from fova.federation.accountant import ORDERS, divergence, epsilon, noise_for
+from fova.federation.accountant import ORDERS, divergence, epsilon, epsilon_of, noise_for
 
 
 def by_binomials(order, noise, sampling):
@@ -127,6 +127,16 @@ def test_a_budget_may_be_spent_to_the_last():
 
 def test_a_budget_that_nobody_can_spend_takes_the_least_noise():
     assert 0.1 <= noise_for(1e9, 1.0, 1, 1e-5) <= 0.1002
+
+
+def test_rounds_of_different_noise_add_up():
+    """Without sampling a round diverges by a / (2 s^2) at order a: four rounds with s = 2 are one with s = 1."""
+    twice = epsilon(1.0, 1.0, 2, 1e-5)
+    assert epsilon_of({1.0: 1, 2.0: 4}, 1e-5) == pytest.approx(twice)
+    assert epsilon_of({1.0: 2, 2.0: 0}, 1e-5) == pytest.approx(twice)
+    assert epsilon_of({}, 1e-5) == epsilon_of({1.0: 0}, 1e-5) == 0.0
+    with pytest.raises(FovaError, match="noise multiplier"):
+        epsilon_of({1.0: 1, 0.01: 1}, 1e-5)
 
 
 def test_the_least_noise_is_a_tenth():

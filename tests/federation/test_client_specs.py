@@ -3,7 +3,15 @@
 import pytest
 
 from fova.errors import FovaError
-from fova.federation.client_specs import ClientSpec, complete, insist_on_sources, is_file, parts_of, sources_of
+from fova.federation.client_specs import (
+    ClientSpec,
+    complete,
+    insist_on_sources,
+    is_file,
+    located,
+    parts_of,
+    sources_of,
+)
 from fova.tasks import registry
 from tiny import make_transitions, save_npz
 
@@ -67,3 +75,44 @@ def test_what_has_a_suffix_or_a_folder_is_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "expert").mkdir()
     assert [is_file(name) for name in ("a.npz", "wards/a", "expert", "random")] == [True, True, True, False]
+
+
+def test_the_rows_of_a_mixture_are_rounded_once():
+    assert [part.size for part in parts_of(ClientSpec("expert:30+random:70", 50))] == [15, 35]
+    assert [part.size for part in parts_of(ClientSpec("expert:34+random:33+good:33", 10))] == [3, 4, 3]
+
+
+def test_a_mixture_has_5000_rows_unless_told_otherwise():
+    parts = parts_of(ClientSpec("expert:50+random:50"))
+    assert [(part.size, part.offset) for part in parts] == [(2500, None)] * 2
+
+
+def test_a_file_that_two_clients_hold_is_numbered():
+    assert names("ward-3.npz", "ward-3.npz") == ["ward-3-1", "ward-3-2"]
+
+
+def test_names_that_are_refused():
+    assert ClientSpec("a.npz", name="x" * 300).name == "x" * 300
+    for name, words in (
+        ("server", "'server'"),
+        ("x" * 301, "at most 300"),
+        (" ", "empty name"),
+        ("a\x07", "control"),
+    ):
+        with pytest.raises(FovaError, match=words):
+            ClientSpec("a.npz", name=name)
+    with pytest.raises(FovaError, match="data is an empty name"):
+        ClientSpec("")
+
+
+def test_a_path_is_relative_to_its_folder_and_a_quality_is_not_a_path(tmp_path):
+    (tmp_path / "expert").mkdir()
+    inside = tmp_path.resolve()
+    assert located("ward.npz", tmp_path) == str(inside / "ward.npz"), "a file that is not there yet"
+    assert located("wards/ward", tmp_path) == str(inside / "wards" / "ward")
+    assert located("expert", tmp_path) == str(inside / "expert"), "a folder of this name exists"
+    assert located("random", tmp_path) == "random"
+    assert located("hopper/expert-v0", tmp_path) == "hopper/expert-v0", "the id of a Minari dataset"
+    (tmp_path / "hopper").mkdir()
+    (tmp_path / "hopper" / "expert-v0").touch()
+    assert located("hopper/expert-v0", tmp_path) == str(inside / "hopper" / "expert-v0")

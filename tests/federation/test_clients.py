@@ -1,8 +1,11 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
 from fova.data.transitions import Episode
 from fova.errors import FovaError
+from fova.federation import clients
 from fova.federation.client_specs import ClientSpec, complete
 from fova.federation.clients import Federation
 from fova.federation.statistics import client_statistics, common_normaliser
@@ -193,3 +196,66 @@ def test_files_that_declare_different_bounds_are_refused(tmp_path):
     with pytest.raises(FovaError, match=r"2.npz declares other bounds of the actions than .*0.npz.*--action-low"):
         Federation.build(files)
     assert Federation.build(files, bounds=(-1.0, 2.0)).space.action.high == (2.0, 2.0)
+
+
+# --- A part of a federation, and data that is replaced ---
+
+
+def test_some_clients_alone_have_the_rows_that_they_have_among_all(tmp_path):
+    specs = [ClientSpec("good", 25), ClientSpec("bad", 10), ClientSpec("good", 15)]
+    whole, part = Federation.build(specs, TASK), Federation.build(specs, TASK, only=["good-2"])
+    assert list(part.clients) == ["good-2"]
+    np.testing.assert_array_equal(part.clients["good-2"].rewards, whole.clients["good-2"].rewards)
+    save_npz(tmp_path / "here.npz", make_transitions(0))
+    (tmp_path / "elsewhere.npz").write_text("on another machine")
+    files = [ClientSpec(str(tmp_path / name)) for name in ("here.npz", "elsewhere.npz")]
+    assert list(Federation.build(files, only=["here-1"]).clients) == ["here-1"], "only its own file is read"
+
+
+def test_a_sequence_of_sources_is_held_one_after_another():
+    specs = [ClientSpec("good", 10, name="east"), ClientSpec("good", 10, name="west")]
+    federation = Federation.in_sequence(specs, ["good", "bad", "good"], task=TASK)
+    assert [list(turn.clients) for turn in federation.turns()] == [["east", "west"]] * 3
+    first, _, third = (turn.clients["east"].rewards for turn in federation.turns())
+    np.testing.assert_array_equal(first, np.arange(10))
+    np.testing.assert_array_equal(third, np.arange(20, 30))  # the rows after those of the first turn
+    assert [turn.specs[1].data for turn in federation.turns()] == ["good", "bad", "good"]
+    whole = federation.whole_clients()["west"].rewards
+    np.testing.assert_array_equal(whole, [*range(10, 20), *range(10, 20), *range(30, 40)])
+    assert federation.turns()[0].later == ()
+    only = Federation.in_sequence(specs, ["good", "bad", "good"], only=["west"], task=TASK)
+    np.testing.assert_array_equal(only.whole_clients()["west"].rewards, whole)
+    assert list(only.clients) == ["west"]
+
+
+def test_the_data_of_a_run_with_one_turn_is_what_it_holds():
+    federation = Federation.of({"a": make_transitions(0, episodes=10)}).holding_out(0.2)
+    assert federation.whole_clients() is federation.clients
+    assert federation.whole_held_out() is federation.held_out
+    later = dataclasses.replace(federation, later=(dataclasses.replace(federation, held_out={}),))
+    assert len(later.whole_clients()["a"]) == 2 * len(federation.clients["a"])
+    assert len(later.whole_held_out()["a"]) == len(federation.held_out["a"])
+
+
+def test_a_tenth_of_the_rows_that_are_made_is_told_each_time(monkeypatch):
+    """25 rows: at every second one, once each; never more than are wanted."""
+
+    def made(task, source, wanted, seed, progress, tell):
+        assert (source, wanted) == ("good", 25)
+        for rows in (1, 2, 3, 4, 6, 30):
+            progress(rows)
+        return make_transitions(0, episodes=3)
+
+    monkeypatch.setattr(clients.datasets, "made", made)
+    told = []
+    Federation.build([ClientSpec("good", 25)], TASK, tell=told.append)
+    assert told == ["good data", *(f"making good data: {rows} of 25 steps" for rows in (2, 4, 6, 25))]
+
+
+def test_a_task_or_an_action_space_says_what_integers_are():
+    codes = dataclasses.replace(make_transitions(0), actions=np.zeros((54, 2), np.int64))
+    assert len(make_transitions(0)) == 54
+    assert Federation.of({"a": codes}, TASK).space == TASK.space
+    assert Federation.of({"a": codes}, action=TASK.space.action).space == TASK.space
+    with pytest.raises(FovaError, match="2 columns"):
+        Federation.of({"a": codes})

@@ -9,7 +9,7 @@ from fova.algorithms.base import Submission
 from fova.errors import FovaError
 from fova.federation import accountant
 from fova.federation.compression import EightBits
-from fova.federation.privacy import Privacy, Private, publish, shortened, with_noise
+from fova.federation.privacy import Privacy, Private, publish, secret_key, shortened, with_noise
 from fova.federation.wire import PLAIN
 
 BROADCAST = {"w": np.array([1.0, 2.0], "f"), "b": np.array([0.0], "f")}
@@ -211,3 +211,9 @@ def test_a_server_moves_by_the_sum_over_the_expected_number(count, expected):
     mean = {"w": jnp.array([1.0 if count else jnp.nan])}
     published = publish(privacy, {"w": jnp.zeros(1)}, mean, count, jax.random.key(0))
     np.testing.assert_allclose(published["w"], [expected], atol=1e-6)
+
+
+def test_secret_keys_are_never_the_same():
+    one, other = (jax.random.key_data(secret_key()).tolist() for _ in range(2))
+    assert len(one) == len(other) == 2
+    assert one != other

@@ -154,6 +154,7 @@ def test_two_groups_are_merged_by_their_weights():
     np.testing.assert_allclose(merged.parameters["w"], [[2.0, 4.0]], rtol=1e-6)
     assert float(total) == pytest.approx(np.log(4.0))
     assert merged.log_weight.tolist() == [0.0]
+    assert rounds.parameters_of(other)["w"].tolist() == [5.0, 10.0]
 
 
 def test_weights_in_the_mean():
@@ -226,3 +227,10 @@ def test_updates_as_vectors_and_their_lengths():
     np.testing.assert_allclose(
         rounds.update_norms(TINY, submissions, before), [np.sqrt(45.0), np.sqrt(6.0)], rtol=1e-6
     )
+
+
+def test_without_norms_only_numbers_that_are_not_finite_are_rejected():
+    updates = sent([[1.0], [np.nan], [1e30]])
+    expected = [rounds.ACCEPTED, rounds.NOT_FINITE, rounds.ACCEPTED]
+    assert rounds.judge(updates, None, None).tolist() == expected
+    assert rounds.judge(updates, np.ones(3, "f"), None).tolist() == expected

@@ -177,6 +177,13 @@ def test_layer_norm_by_hand():
     np.testing.assert_allclose(ours, (np.array([[1, 2, 3, 6]]) - 3) / np.sqrt(3.5 + 1e-5), rtol=1e-5)
 
 
+def test_layer_norm_of_nearly_equal_numbers_by_hand():
+    """Variance 1e-6, to which 1e-5 is added."""
+    np.testing.assert_allclose(
+        LayerNorm(2)(jnp.array([[-1e-3, 1e-3]])), [[-1e-3 / 1.1e-5**0.5, 1e-3 / 1.1e-5**0.5]], rtol=1e-4
+    )
+
+
 def test_initialisations():
     orthogonal = Linear(jax.random.key(0), 6, 4, "orthogonal", gain=2.0)
     np.testing.assert_allclose(orthogonal.weight.T @ orthogonal.weight, 4.0 * np.eye(4), atol=1e-5)
@@ -194,6 +201,72 @@ def test_actors_give_bounded_actions_of_the_right_shape(kind):
     action = actor(jnp.ones((5, 3)) * 1e3).mode()
     assert action.shape == (5, 2)
     assert float(jnp.abs(action).max()) <= 1.0
+
+
+def test_the_range_of_a_log_std_by_hand():
+    actor = make_actor(jax.random.key(0), SPACE, "squashed", (4,))
+    policy = actor.distribution(jnp.array([[0.5, -0.5, 9.0, -9.0], [0.5, -0.5, 1.9, -4.9]]))
+    np.testing.assert_allclose(policy.log_std, [[2.0, -5.0], [1.9, -4.9]], rtol=1e-6)
+    np.testing.assert_allclose(policy.mode(), np.tanh([[0.5, -0.5]] * 2), rtol=1e-6)
+
+
+def test_first_weights_and_layer_norm_unless_told_otherwise():
+    """Orthogonal weights: gain sqrt(2) before a ReLU, 1 in the last layer of a critic, 0.01 in an actor's."""
+    actor, critic = (
+        make_actor(jax.random.key(0), SPACE, "squashed", (8, 8)),
+        make_critic(jax.random.key(0), SPACE, (8, 8)),
+    )
+    assert not actor.net.norms
+    assert len(critic.net.norms) == 2
+    np.testing.assert_allclose(actor.net.layers[1].weight.T @ actor.net.layers[1].weight, 2 * np.eye(8), atol=1e-5)
+    np.testing.assert_allclose(actor.net.last.weight.T @ actor.net.last.weight, 1e-4 * np.eye(4), atol=1e-8)
+    np.testing.assert_allclose(np.square(critic.net.last.weight).sum(axis=(1, 2)), [1.0, 1.0], rtol=1e-5)
+    assert {leaf.shape[-1] for leaf in (actor.net.last.weight, actor.net.last.bias)} == {4}
+    weights = [layer.weight for layer in actor.net.layers[1:]] + [critic.net.layers[1].weight[0]]
+    assert not np.allclose(*weights)
+
+
+def shaken(tree, seed=7):
+    """The tree with noise on every number, so that no two layers or norms are alike."""
+    leaves, structure = jax.tree.flatten(tree)
+    keys = jax.random.split(jax.random.key(seed), len(leaves))
+    return structure.unflatten([leaf + 0.5 * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys)])
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_critics_agree_with_numpy(layer_norm):
+    critic = shaken(TwinCritic(jax.random.key(0), SPACE, (6, 5, 4), layer_norm))
+    states, actions = (np.asarray(jax.random.normal(jax.random.key(i), (5, n))) for i, n in enumerate((3, 2)))
+    expected = []
+    for i in range(2):
+        net, x = (
+            jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i], np.float64), critic.net),
+            np.hstack([states, actions]),
+        )
+        for n, layer in enumerate(net.layers):
+            x = x @ layer.weight + layer.bias
+            if layer_norm:
+                unit = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+                x = unit * net.norms[n].scale + net.norms[n].shift
+            x = np.maximum(x, 0.0)
+        expected.append((x @ net.last.weight + net.last.bias)[:, 0])
+    for found in (
+        critic(states, actions),
+        critic.of_many(states, actions[None])[:, 0],
+        critic.paired(states, np.stack([actions, actions])),
+        np.stack([critic.first(states, actions), expected[1]]),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_each_critic_scores_actions_of_its_own():
+    critic = TwinCritic(jax.random.key(0), SPACE, (8, 8))
+    states = jax.random.normal(jax.random.key(2), (5, 3))
+    actions = jax.random.normal(jax.random.key(1), (2, 4, 5, 2))
+    found = critic.paired(states, actions)
+    assert found.shape == (2, 4, 5)
+    for i in range(2):
+        np.testing.assert_allclose(found[i], critic(states, actions[i])[i], rtol=1e-5, atol=1e-6)
 
 
 def test_log_std_is_held_in_its_range():

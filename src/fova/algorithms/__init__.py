@@ -33,7 +33,8 @@ def _named() -> dict[str, type]:
     """Every algorithm of this package, also those that evaluate a given policy."""
     found: dict[str, type] = {}
     for module in pkgutil.iter_modules(__path__):
-        found.update(_algorithms_in(importlib.import_module(f"{__name__}.{module.name}")))
+        kinds = _algorithms_in(importlib.import_module(f"{__name__}.{module.name}"))
+        found |= {vars(kind)["name"]: kind for kind in kinds}
     return found
 
 
@@ -46,11 +47,9 @@ def get(name: str) -> type:
     """The class of an algorithm: one of this package by its name, or a user's as `path/to/file.py`."""
     if isinstance(name, str) and name.endswith(".py"):
         return _from_file(Path(name).resolve())
-    if name in _named() and name not in by_name():
-        return _named()[name]
-    if name not in by_name():
+    if name not in _named():
         raise unknown("algorithm", name, by_name(), "Give an algorithm of your own as the path of its .py file.")
-    return by_name()[name]
+    return _named()[name]
 
 
 def configure(name: str, /, preset: str | None = None, **overrides: Any) -> Any:
@@ -99,12 +98,11 @@ def preset_values(name: str, preset: str | None = None) -> dict[str, Any]:
     return presets[chosen]
 
 
-def _algorithms_in(module: ModuleType) -> dict[str, type]:
-    classes = (
-        kind for _, kind in inspect.getmembers(module, inspect.isclass) if kind.__module__ == module.__name__
-    )
-    named = ((vars(kind).get("name"), kind) for kind in classes)
-    return {name: kind for name, kind in named if isinstance(name, str)}
+def _algorithms_in(module: ModuleType) -> list[type]:
+    """The classes with a name that a module defines, each once."""
+    classes = dict.fromkeys(kind for _, kind in inspect.getmembers(module, inspect.isclass))
+    own = (kind for kind in classes if kind.__module__ == module.__name__)
+    return [kind for kind in own if isinstance(vars(kind).get("name"), str)]
 
 
 # --- Algorithms in users' files ---------------------------------------------------------------------------
@@ -114,7 +112,7 @@ def _algorithms_in(module: ModuleType) -> dict[str, type]:
 def _from_file(path: Path) -> type:
     if not path.is_file():
         raise FovaError(f"There is no algorithm file {path}. Give the path of a .py file that holds one.")
-    found = list(_algorithms_in(_executed(path)).values())
+    found = _algorithms_in(_executed(path))
     if len(found) != 1:
         raise FovaError(
             f"{path} holds {len(found)} algorithms, but exactly one is needed: "

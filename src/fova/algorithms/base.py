@@ -124,7 +124,7 @@ def unpack(rows: Float[Array, "batch width"], space: Space) -> Batch:
     widths = (space.observation, space.action.size, 1, space.observation, space.action.size, 1, 1, 1)
     columns = jnp.split(rows, [sum(widths[: i + 1]) for i in range(len(widths) - 1)], axis=1)
     s, a, r, next_s, next_a, *flags = columns
-    return Batch(s, a, r[:, 0], next_s, next_a, *(flag[:, 0] for flag in flags))
+    return Batch(s, a, r.ravel(), next_s, next_a, *(flag.ravel() for flag in flags))
 
 
 class Broadcast(eqx.Module):

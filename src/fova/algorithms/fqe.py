@@ -84,7 +84,7 @@ class Critics(eqx.Module):
     ) -> Float[Array, " batch"]:
         if self.discrete:
             return taken(net(observation), action)
-        return net(jnp.concatenate([observation, action], axis=-1))[:, 0]
+        return net(jnp.concatenate([observation, action], axis=1)).squeeze(axis=1)
 
 
 # --- The equations ----------------------------------------------------------------------------------------

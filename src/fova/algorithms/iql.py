@@ -100,10 +100,10 @@ class FedIql(ActorCritic):
         """One step of V towards an upper expectile of Q. Returns the advantage Q - V after the step, too."""
 
         def loss(value: MLP) -> Float[Array, ""]:
-            return expectile_loss(q - value(batch.observations)[:, 0], self.expectile)
+            return expectile_loss(q - value(batch.observations).squeeze(axis=1), self.expectile)
 
         value, objective, _ = learner.extra.value.descend(loss)
-        advantage = q - value.network(batch.observations)[:, 0]
+        advantage = q - value.network(batch.observations).squeeze(axis=1)
         return value, advantage, {"advantage": advantage.mean(), "value_loss": objective}
 
     def update_actor(
@@ -119,7 +119,7 @@ class FedIql(ActorCritic):
 
     def update_critics(self, learner: Learner, batch: Batch) -> tuple[Model, Metrics]:
         """One step of both critics towards r + gamma V(s'), with V before its own step."""
-        next_v = learner.extra.value(batch.next_observations)[:, 0]
+        next_v = learner.extra.value(batch.next_observations).squeeze(axis=1)
         y = self.target(batch, next_v)
 
         def loss(critic: Critic) -> tuple[Float[Array, ""], Float[Array, "2 batch"]]:

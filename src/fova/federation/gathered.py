@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 from numpy.typing import NDArray
@@ -50,7 +49,7 @@ class Gathered:
         """The round's mean with the noise of a private server; the noisy broadcast if nothing was accepted."""
         count = float(np.exp(self.log_total))
         accepted = self.submissions
-        mean = broadcast if accepted is None else jax.tree.map(lambda leaf: leaf[0], accepted.parameters)
+        mean = broadcast if accepted is None else rounds.parameters_of(accepted)
         return rounds.alone(publish(privacy, broadcast, mean, count, key))
 
     def metrics(self) -> dict[str, NDArray[np.floating[Any]]]:

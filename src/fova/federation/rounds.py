@@ -191,6 +191,11 @@ def alone(parameters: Any) -> Submission:
     return Submission(jax.tree.map(lambda leaf: leaf[None], parameters), jnp.zeros(1), {})
 
 
+def parameters_of(single: Submission) -> Any:
+    """The parameters of a single submission: the inverse of `alone`."""
+    return jax.tree.map(lambda leaf: leaf.squeeze(axis=0), single.parameters)
+
+
 @partial(jax.jit, static_argnames=("algorithm",))
 def aggregate(algorithm: Any, server: Any, submissions: Submission) -> Any:
     """`Algorithm.aggregate`, compiled."""

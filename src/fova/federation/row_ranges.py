@@ -19,18 +19,20 @@ def placed_rows(parts: Sequence[ClientSpec], loaded: Mapping[str, Transitions]) 
     """The descriptions with their sizes and offsets. Rows that a source does not have are refused."""
     even = _even_shares(parts, loaded)
     placed: list[ClientSpec] = []
+    free = Counter[str]()  # by source, the row after those of its last client
     for number, spec in enumerate(parts):
         size = spec.size if spec.size is not None else even[spec.data]
         data = loaded[spec.data]
         later = [s for s in parts[number + 1 :] if s.data == spec.data and s.offset is None]
         wanted = size + sum(even[s.data] if s.size is None else s.size for s in later)
-        offset = spec.offset if spec.offset is not None else _next_free(data, wanted, spec.data, placed)
+        offset = spec.offset if spec.offset is not None else _next_free(data, wanted, free[spec.data])
         if offset + size > len(data):
             raise FovaError(
                 f"Client {spec.name!r} wants rows {offset} to {offset + size} of {spec.data}, "
                 f"which has {len(data)}. Ask for a smaller size."
             )
         placed.append(replace(spec, size=size, offset=offset))
+        free[spec.data] = offset + size
     return placed
 
 
@@ -47,13 +49,11 @@ def _even_shares(parts: Sequence[ClientSpec], loaded: Mapping[str, Transitions])
     return even
 
 
-def _next_free(data: Transitions, wanted: int, source: str, placed: Sequence[ClientSpec]) -> int:
-    """The row where the next client starts: the next start of an episode, or the next row if data is short.
+def _next_free(data: Transitions, wanted: int, free: int) -> int:
+    """The row where the next client starts: the next start of an episode, or the next free row if data is short.
 
     `wanted` is what this client and the later ones of the source want together.
     """
-    ends = [(spec.offset or 0) + (spec.size or 0) for spec in placed if spec.data == source]
-    end = ends[-1] if ends else 0
     starts = np.append(0, np.flatnonzero(data.episode_ends) + 1)
-    start = int(starts[np.searchsorted(starts, end)]) if end <= len(data) else end
-    return start if start + wanted <= len(data) else end
+    start = int(starts[np.searchsorted(starts, free)])
+    return start if start + wanted <= len(data) else free

@@ -88,7 +88,7 @@ class Share(NamedTuple):
         everything.log_total = np.logaddexp.reduce(log_totals)
         if everything.log_total > -np.inf:
             weight = np.exp(log_totals[self.processes.index] - everything.log_total)
-            mean = like if gathered.submissions is None else _first(gathered.submissions.parameters)
+            mean = like if gathered.submissions is None else rounds.parameters_of(gathered.submissions)
             everything.submissions = rounds.alone(mean_of_all(self.processes, mean, float(weight)))
         return everything
 
@@ -121,7 +121,3 @@ def mean_of_all(processes: Processes, mean: Any, weight: float) -> Any:
     return jax.tree.unflatten(
         structure, [part.reshape(array.shape).astype(array.dtype) for part, array in zip(parts, arrays)]
     )
-
-
-def _first(stacked: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf[0], stacked)

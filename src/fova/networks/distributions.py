@@ -119,8 +119,8 @@ def taken(
     values: Float[Array, "*stack batch count"], action: Float[Array, "batch 1"]
 ) -> Float[Array, "*stack batch"]:
     """The value of each row's action, given one value for every action of a discrete space."""
-    codes = jnp.broadcast_to(action.astype(jnp.int32), (*values.shape[:-1], 1))
-    return jnp.take_along_axis(values, codes, axis=-1)[..., 0]
+    codes = jnp.broadcast_to(action.squeeze(axis=1).astype(jnp.int32), values.shape[:-1])
+    return jnp.take_along_axis(values, codes[..., None], axis=-1).squeeze(axis=-1)
 
 
 # --- How far apart two policies are -----------------------------------------------------------------------

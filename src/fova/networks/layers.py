@@ -1,6 +1,7 @@
 """Linear layers, LayerNorm and the MLP. `products` and `reuse` keep the matrix products of a forward pass."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal, TypeVar
 
 import equinox as eqx
@@ -132,13 +133,14 @@ class MLP(eqx.Module):
         initialisation: Initialisation = "orthogonal",
         last_gain: float = 1.0,
     ) -> None:
-        keys = jax.random.split(key, len(hidden) + 1)
+        *layer_keys, last_key = jax.random.split(key, len(hidden) + 1)
         widths = [inputs, *hidden]
         self.layers = [
-            Linear(keys[i], widths[i], widths[i + 1], initialisation, gain=2**0.5) for i in range(len(hidden))
+            Linear(layer_key, *sizes, initialisation, gain=2**0.5)
+            for layer_key, sizes in zip(layer_keys, pairwise(widths), strict=True)
         ]
         self.norms = [LayerNorm(width) for width in hidden] if layer_norm else []
-        self.last = Linear(keys[-1], widths[-1], outputs, initialisation, gain=last_gain)
+        self.last = Linear(last_key, widths[-1], outputs, initialisation, gain=last_gain)
 
     def __call__(self, x: Float[Array, "batch inputs"]) -> Float[Array, "batch outputs"]:
         return self.products(x)[-1]

@@ -31,7 +31,7 @@ from fova.spaces import Discrete, Space
 
 def double_q(q: Float[Array, "batch count"], target_q: Float[Array, "batch count"]) -> Float[Array, " batch"]:
     """The target network's value of the action that the current network takes for the best."""
-    return taken(target_q, q.argmax(axis=-1, keepdims=True))
+    return taken(target_q, q.argmax(axis=1, keepdims=True))
 
 
 def cql_loss(
@@ -39,7 +39,7 @@ def cql_loss(
 ) -> tuple[Float[Array, ""], tuple[Float[Array, " batch"], Float[Array, " batch"]]]:
     """E[(Q(s,a) - y)^2] + alpha E[log sum_a' exp Q(s,a') - Q(s,a)], and its Q(s,a) and gap."""
     q_data = taken(q, a)
-    gap = jax.nn.logsumexp(q, axis=-1) - q_data
+    gap = jax.nn.logsumexp(q, axis=1) - q_data
     return jnp.square(q_data - y).mean() + alpha * gap.mean(), (q_data, gap)
 
 
@@ -79,6 +79,6 @@ class DiscreteCqlFl(CqlFl):
 
     def submit(self, learner: Learner, broadcast: Broadcast, data: Data) -> tuple[Learner, Submission]:
         learner, submission = ActorCritic.submit(self, learner, broadcast, data)
-        value = learner.actor(data.spread(MEASURED_STATES).observations).logits.max(axis=-1).mean()
+        value = learner.actor(data.spread(MEASURED_STATES).observations).logits.max(axis=1).mean()
         metrics = submission.metrics | {"value": value}
         return learner, Submission(submission.parameters, self.value_weight * value, metrics)

@@ -27,13 +27,13 @@ def optimistic_value(
     q = local.min(axis=0)
     if federated is not None:
         q = jnp.maximum(q, federated.min(axis=0))
-    return jnp.sum(policy.probabilities() * q, axis=-1)
+    return jnp.sum(policy.probabilities() * q, axis=1)
 
 
 def pull(policy: Categorical, other: Categorical) -> Float[Array, ""]:
     """E[KL(other || policy)], 0 where both are the same."""
     difference = other.log_probabilities() - policy.log_probabilities()
-    return jnp.sum(other.probabilities() * difference, axis=-1).mean()
+    return jnp.sum(other.probabilities() * difference, axis=1).mean()
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class DiscreteFedora(Fedora):
 
         def loss(actor: CategoricalActor) -> Float[Array, ""]:
             policy = actor(s)
-            expected_q = jnp.sum(policy.probabilities() * q, axis=-1)
+            expected_q = jnp.sum(policy.probabilities() * q, axis=1)
             local = -policy.log_prob(batch.actions).mean() - q_term(expected_q, self.q_weight)
             pulls = self.global_pull * pull(policy, federated) + self.previous_pull * pull(policy, previous)
             return learner.extra.decay * local + pulls
@@ -76,6 +76,6 @@ class DiscreteFedora(Fedora):
         """J: the mean of sum_a pi(a|s) Q_1(s, a) over all of a client's states."""
         return data.mean(
             lambda batch: jnp.sum(
-                actor(batch.observations).probabilities() * critic.first_of_every(batch.observations), axis=-1
+                actor(batch.observations).probabilities() * critic.first_of_every(batch.observations), axis=1
             )
         )

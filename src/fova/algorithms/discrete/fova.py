@@ -32,7 +32,7 @@ def candidates(
     local: Categorical, behaviour: Float[Array, "batch 1"], global_policy: Categorical
 ) -> Float[Array, "3 batch count"]:
     """The probabilities that pi_k, the data and pibar give to every action. They are constants for every loss."""
-    data = jax.nn.one_hot(behaviour[:, 0].astype(jnp.int32), local.logits.shape[-1])
+    data = jax.nn.one_hot(behaviour[:, 0].astype(jnp.int32), local.logits.shape[1])
     return jax.lax.stop_gradient(jnp.stack([local.probabilities(), data, global_policy.probabilities()]))
 
 
@@ -52,12 +52,12 @@ def pushed_q(
     q: Float[Array, "2 batch count"], probabilities: Float[Array, "2 batch count"]
 ) -> Float[Array, "2 batch"]:
     """sum_a mu_v(a|s) Q_i(s, a): what each critic says of the candidate that won its vote."""
-    return jnp.sum(probabilities * q, axis=-1)
+    return jnp.sum(probabilities * q, axis=2)
 
 
 def soft_maximum(q: Float[Array, "2 batch count"], temperature: float) -> Float[Array, "2 batch"]:
     """T log sum_a exp(Q_i(s, a) / T), which the continuous version estimates from three sampled actions."""
-    return temperature * jax.nn.logsumexp(q / temperature, axis=-1)
+    return temperature * jax.nn.logsumexp(q / temperature, axis=2)
 
 
 # --- The algorithm ----------------------------------------------------------------------------------------
@@ -147,18 +147,18 @@ class DiscreteFova(Fova):
         def loss(actor: CategoricalActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
             policy = actor(s)
             local, entropy = policy.probabilities(), policy.entropy()
-            log_likelihood = jnp.sum(imitated * policy.log_probabilities(), axis=-1)
+            log_likelihood = jnp.sum(imitated * policy.log_probabilities(), axis=1)
             weight = (
                 self.weight_and_winner(judged, here.at[LOCAL].set(local), batch)[0] if self.weight_gradient else w
             )
-            objective = awr_loss(log_likelihood, weight, jnp.sum(local * q.min(axis=0), axis=-1), lam)
+            objective = awr_loss(log_likelihood, weight, jnp.sum(local * q.min(axis=0), axis=1), lam)
             if temperature is not None:
                 objective -= temperature.value * entropy.mean()
             return objective, entropy
 
         actor, objective, entropy = learner.actor.descend(loss, has_aux=True)
         if temperature is not None:
-            temperature = temperature.follow(-entropy, target=TARGET_ENTROPY * math.log(q.shape[-1]))
+            temperature = temperature.follow(-entropy, target=TARGET_ENTROPY * math.log(q.shape[2]))
         return actor, temperature, {"weight": w.mean(), "entropy": entropy.mean(), "actor_loss": objective}
 
     def weight_and_winner(
