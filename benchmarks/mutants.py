@@ -533,7 +533,7 @@ def main() -> None:
     for library in (*LIBRARIES, *TEST_LIBRARIES):
         with suppress(ImportError):
             importlib.import_module(library)
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
         tree = Path(folder) / "fova"
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED))
         enter(tree)

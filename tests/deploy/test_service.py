@@ -147,6 +147,8 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read():
         status, content, _ = answer(connection, "POST", "/act", b" " * 50_000)
         assert (status, "100 bytes at most" in content["error"]) == (413, True)
         assert answer(connection, "POST", "/act", ACT)[0] == 200
+        assert answer(connection, "POST", "/act", ACT.ljust(100))[0] == 200
+        assert answer(connection, "POST", "/act", ACT.ljust(101))[0] == 413
         connection.close()
         # A client that asks first, as curl does with large bodies, sends nothing.
         asked = raw(service, post(b"", "Content-Length: 101", "Expect: 100-continue"), finish=True)
