@@ -13,6 +13,7 @@ from fova.algorithms.base import (
     Model,
     Server,
     Submission,
+    Temperature,
     adam,
     adam_step,
     pack,
@@ -104,6 +105,25 @@ def test_a_model_clips_its_gradient():
     free, _ = adam_step(0.1, first.network, jnp.array([50.0]), first.opt_state)
     np.testing.assert_allclose(clipped.network, expected, rtol=1e-6)
     assert abs(float(expected[0] - free[0])) > 1e-3
+
+
+def test_learning_rates_are_settings_and_not_state():
+    """What is checkpointed are arrays alone: parameters, and count and moments of Adam."""
+    model, temperature = Model.start(jnp.array([1.0, -2.0]), learning_rate=0.1), Temperature.start(0.1)
+    for state in (model, temperature):
+        leaves = jax.tree.leaves(state)
+        assert len(leaves) == 4
+        assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+    assert float(temperature.value) == 1.0
+
+
+def test_the_target_by_hand():
+    """r + gamma (1 - terminal) V(s')."""
+    batch = batch_of(make_transitions(0))._replace(
+        rewards=np.array([1.0, 2.0], "f"), terminals=np.array([0.0, 1.0], "f")
+    )
+    found = algorithms.configure("fova", discount=0.9).target(batch, jnp.array([10.0, 10.0]))
+    np.testing.assert_allclose(found, [10.0, 2.0], rtol=1e-6)
 
 
 # --- The contract ---

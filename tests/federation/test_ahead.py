@@ -3,9 +3,11 @@
 import logging
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from fova.algorithms import configure
+from fova.federation.ahead import shapes
 from fova.federation.engine import RoundSettings
 from fova.federation.simulation import Simulation
 from fova.spaces import Space
@@ -23,6 +25,17 @@ def compiled(caplog):
         if record.message.startswith("Finished XLA compilation of jit(")
     ]
     jax.config.update("jax_log_compiles", False)
+
+
+def test_shapes_of_arrays_on_devices_and_from_the_host():
+    """A Python number has a weak type, which arrays from the host have not."""
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    tree = jax.eval_shape(lambda: {"weak": jnp.asarray(1.0), "strong": jnp.zeros((2, 3), jnp.int8)})
+    found, from_host = shapes(tree, here), shapes(tree, here, 7, from_host=True)
+    assert (found["weak"].shape, found["weak"].weak_type, found["strong"].weak_type) == ((), True, False)
+    assert (from_host["weak"].shape, from_host["weak"].weak_type) == ((7,), False)
+    assert (from_host["strong"].shape, from_host["strong"].dtype) == ((7, 2, 3), jnp.int8)
+    assert found["strong"].sharding == here
 
 
 @pytest.mark.parametrize("options", [{}, {"cohort": 2}, {"participation": 0.6}])

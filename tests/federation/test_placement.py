@@ -88,4 +88,10 @@ def test_where_the_rows_are_makes_no_difference(monkeypatch):
 
 def test_an_array_is_aligned_for_the_devices():
     for rows in (1, 7, 1000):
-        assert placement.aligned((rows, 3)).ctypes.data % placement.ALIGNMENT == 0
+        array = placement.aligned((rows, 3))
+        assert (array.shape, array.dtype, array.any()) == ((rows, 3), np.float32, False)
+        assert array.ctypes.data % 64 == 0  # bytes
+
+
+def test_the_server_is_on_the_first_device():
+    assert DealtOut.among(2).first == jax.local_devices()[0]

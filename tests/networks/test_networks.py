@@ -56,6 +56,14 @@ def test_an_offset_in_the_squashed_density_by_hand():
     np.testing.assert_allclose(density[0], exact - np.log(1.5 - sampled[0, 0] ** 2), rtol=1e-5)
 
 
+@pytest.mark.parametrize("offset", [0.0, 0.5])
+def test_the_form_of_a_density_is_a_constant_of_compiled_programs(offset):
+    policy = Squashed(column(0.3), column(-0.5), slope_offset=offset, saturation=0.01)
+    compiled = jax.jit(lambda policy: policy.log_prob(column(0.999)))(policy)
+    np.testing.assert_allclose(compiled, policy.log_prob(column(0.999)), rtol=1e-5)
+    assert len(jax.tree.leaves(policy)) == 2
+
+
 def test_how_near_to_the_bounds_a_squashed_density_is_taken():
     mean, log_std = column(0.0), column(0.0)
     for saturation in (1e-6, 1e-7):

@@ -33,7 +33,7 @@ class Ahead:
     def wait(self) -> None:
         """Return when everything is compiled."""
         self._all.exception()
-        self._pool.shutdown(wait=True)
+        self._pool.shutdown()
 
 
 def shapes(tree: Any, sharding: Any, *axes: int, from_host: bool = False) -> Any:

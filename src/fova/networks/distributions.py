@@ -139,7 +139,7 @@ def distance(one: Distribution, other: Distribution) -> Float[Array, ""]:
     between policies. Deterministic actions have no density; their distance is half the mean absolute difference.
     """
     if isinstance(one, Categorical) and isinstance(other, Categorical):
-        return 0.5 * jnp.abs(one.probabilities() - other.probabilities()).sum(axis=-1).mean()
+        return 0.5 * jnp.abs(one.probabilities() - other.probabilities()).sum(axis=1).mean()
     if isinstance(one, Squashed | Clipped) and isinstance(other, Squashed | Clipped):
         noise = jax.random.normal(jax.random.key(0), (2, *one.mean.shape))
         actions = jnp.stack([g.mean + jnp.exp(g.log_std) * e for g, e in zip((one, other), noise)])
