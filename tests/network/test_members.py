@@ -48,3 +48,14 @@ def test_the_door_stays_shut_longer_every_time():
         now += opened[-1]
         assert 7 not in door.closed(now)
     assert opened == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
+def test_nobody_sits_out_more_than_64_rounds():
+    record = Record(0)
+    for _ in range(6):
+        record.missed(["c"], 0)
+    assert record.benched["c"] == 33  # rounds 1 to 32
+    record.missed(["c"], 100)
+    assert record.benched["c"] == 165
+    record.missed(["c"], 200)
+    assert record.benched["c"] == 265

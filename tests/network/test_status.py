@@ -2,7 +2,7 @@
 
 import json
 
-from fova.network.status import status_of
+from fova.network.status import Member, Status, status_of, table
 from fova.run.directory import RunDirectory
 
 
@@ -49,3 +49,24 @@ def test_the_command_shows_them(tmp_path, fova_command):
     assert "round 1" in out
     assert "east" in out
     assert fova_command("server", "status", tmp_path / "nowhere")[0] == 2
+
+
+def test_the_table_has_a_row_for_each_member():
+    members = {
+        "west": Member(joined=True, counted=3, last=4, missing=1),
+        "east": Member(joined=True, out=True, rejected=2, reason="stale"),
+        "node 7": Member(reason="who?"),
+    }
+    shown = table(Status(4, False, members))
+    rows = list(zip(*(list(column.cells) for column in shown.columns), strict=True))
+    assert rows == [
+        ("east", "out", "0", "-", "0", "2", "stale"),
+        ("node 7", "not admitted", "0", "-", "0", "0", "who?"),
+        ("west", "joined", "3", "4", "1", "0", ""),
+    ]
+
+
+def test_a_complete_run_and_one_without_files(tmp_path):
+    assert status_of(RunDirectory(tmp_path)) == Status(0, False, {})
+    (tmp_path / "result.json").write_text("{}")
+    assert status_of(RunDirectory(tmp_path)).complete

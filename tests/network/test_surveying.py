@@ -141,6 +141,11 @@ def test_a_client_that_did_not_answer_is_asked_again_after_a_minute(clock):
     assert SECONDS_TO_ASK_AGAIN == 60.0
 
 
+def test_a_new_client_is_asked_at_once_on_a_machine_that_has_just_started(clock):
+    clock.now = 0.0
+    assert list(Surveyor(Asked(clock, [{1: told("east")}]), RUN, 1).gather(COLUMNS, 30.0, 2.0)) == ["east"]
+
+
 def test_what_cannot_be_admitted_is_noted_and_costs_no_other_client(clock):
     nodes = {
         1: told("north", run="1" * 32),
