@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from federation_scores import ROOT, interval, write_table
+from federation_scores import ROOT, write_table
 
 import fova
 from fova.data.transitions import Episode, Transitions, from_episodes
+from fova.evaluation.statistics import mean_over_runs
 from fova.federation.client_specs import ClientSpec
 from fova.federation.clients import Federation
 from fova.paper.study import FIVE_SEEDS, RECOMMENDED, SAME_WEIGHTS
@@ -133,7 +134,10 @@ def load() -> dict[str, dict[str, float]]:
 
 def rows(scores: dict[str, dict[str, float]]) -> list[list[str]]:
     """The lines of the table: a case, then the mean and the single seeds of each algorithm."""
-    return [[case, *(interval(list(scores[f"{case} / {label}"].values())) for label in VARIANTS)] for case in CASES]
+    return [
+        [case, *(str(mean_over_runs(list(scores[f"{case} / {label}"].values()))) for label in VARIANTS)]
+        for case in CASES
+    ]
 
 
 def main() -> None:
