@@ -61,8 +61,8 @@ def refused(fova_command, tmp_path):
         ("--name=../../x", "names a directory under runs/"),
         ("--name=/x", "names a directory under runs/"),
         ("--name=caf\udce9", "must be UTF-8 text"),
-        ("--algorithm=", "There is no algorithm called ''"),
-        ("--preset=", "There is no preset of fova called ''"),
+        ("--algorithm=", "--algorithm is empty"),
+        ("--preset=", "--preset is empty"),
     ],
 )
 def test_a_flag_out_of_range(refused, flag, words):
@@ -75,7 +75,7 @@ def test_a_flag_out_of_range(refused, flag, words):
         (("99999999-expert",), "'99999999-expert' stands for too many clients. One word may stand for 10,000."),
         ((f"{'9' * 200}-expert",), "stands for too many clients"),
         (("9999-expert-9999-random",), "stands for too many clients"),
-        (("",), "A client's data is an empty name."),
+        (("",), "--clients is empty."),
     ],
 )
 def test_clients_that_cannot_be(refused, clients, words):

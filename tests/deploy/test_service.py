@@ -141,6 +141,69 @@ def test_wrong_requests_have_a_clear_error(service, ask, method, path, body, sta
     assert ask("POST", "/act", ACT)[0] == 200  # on the same connection, or on a new one where it was closed
 
 
+LENGTH = f"Content-Length: {len(ACT)}"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (f"Content-Length : {len(ACT)}",),
+        (f"Content-Length\t: {len(ACT)}",),
+        (LENGTH, "Transfer-Encoding : chunked"),
+        (LENGTH, "no colon"),
+        (LENGTH, "no colon", "Transfer-Encoding: chunked"),
+        ("Content-Length:", f" {len(ACT)}"),
+        (LENGTH, "Folded: a", " b"),
+        (LENGTH, ": no name"),
+        (LENGTH, "X(): a"),
+        (LENGTH, "X: a\0b"),
+        (LENGTH, "Host: another"),
+        (LENGTH, LENGTH),
+        (LENGTH, "Content-Length: 3"),
+    ],
+)
+def test_headers_that_a_proxy_may_read_otherwise_are_refused(service, headers):
+    """RFC 9112 wants status 400 for these. Otherwise a request could hide inside another."""
+    answered = raw(service, post(ACT, *headers), finish=True)
+    assert status_of(answered) == 400
+    assert answered.count(b"HTTP/1.1 ") == 1
+    assert status_of(raw(service, post(ACT, LENGTH, "Connection: close"))) == 200
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "POST\t/act\tHTTP/1.1",
+        "POST  /act HTTP/1.1",
+        " POST /act HTTP/1.1",
+        "POST /act HTTP/01.1",
+        "POST /act http/1.1",
+        "POST /act HTTP/1.1x",
+        "POST /act HTTP/2.0",
+        "POST /act",
+        "GET /health",
+        "\x16\x03\x01",
+        "POST /\xff HTTP/1.1",
+    ],
+)
+def test_a_malformed_request_line_is_refused_with_a_status(service, line):
+    sent = post(ACT, LENGTH).replace(b"POST /act HTTP/1.1", line.encode("latin-1"))
+    assert status_of(raw(service, sent, finish=True)) in (400, 505)
+
+
+def test_a_request_without_a_host_is_refused(service):
+    sent = post(ACT, LENGTH, "Connection: close").replace(b"Host: here\r\n", b"")
+    assert status_of(raw(service, sent)) == 400
+    assert status_of(raw(service, sent.replace(b"HTTP/1.1", b"HTTP/1.0"))) == 200  # it had none yet
+
+
+def test_all_headers_together_have_a_limit(service):
+    """Each line is within the standard library's limit, and so is their number."""
+    headers = [f"X-{number}: {'a' * 2000}" for number in range(90)]
+    assert status_of(raw(service, post(ACT, LENGTH, *headers), finish=True)) == 431
+    assert status_of(raw(service, post(ACT, LENGTH, *headers[:20], "Connection: close"))) == 200
+
+
 def test_a_body_that_is_too_large_is_refused_before_it_is_read():
     with running(bytes=100) as service:
         connection = http.client.HTTPConnection(*service.server_address, timeout=PATIENCE)

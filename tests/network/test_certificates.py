@@ -1,7 +1,9 @@
 """Certificates are held to Python's own TLS, and keys to Flower's own signatures."""
 
+import os
 import shutil
 import ssl
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
@@ -13,7 +15,8 @@ from flwr.supercore.primitives.asymmetric import (
 )
 
 from fova.errors import FovaError
-from fova.network.certificates import make, registered
+from fova.network import certificates
+from fova.network.certificates import insist_on_sound_client, insist_on_sound_server, make, registered
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def handshake(directory, host, authority):
     return client.version()
 
 
-@pytest.mark.parametrize("host", ["fl.example.org", "10.0.0.5", "localhost", "127.0.0.1"])
+@pytest.mark.parametrize("host", ["fl.example.org", "10.0.0.5", "localhost", "127.0.0.1", "::1"])
 def test_clients_trust_the_server_under_its_names(directory, host):
     assert handshake(directory, host, directory / "north" / "ca.crt") == "TLSv1.3"
 
@@ -93,7 +96,10 @@ def test_names_that_could_not_be_folders_are_refused(tmp_path, name):
         make(tmp_path, ["here"], [name])
 
 
-@pytest.mark.parametrize("host", ["", "two words", "line\n", "*", "a.*.org", "x" * 254, "https://fl.example.org"])
+@pytest.mark.parametrize(
+    "host",
+    ["", "two words", "line\n", "*", "a.*.org", "x" * 254, "https://fl.example.org", "a..b", "-x", "1.2.3.400"],
+)
 def test_hosts_that_no_client_could_call_are_refused(tmp_path, host):
     with pytest.raises(FovaError, match="is no name or address of a server"):
         make(tmp_path, [host], ["north"])
@@ -130,3 +136,100 @@ def test_bad_and_double_keys_are_skipped_with_a_warning(directory, tmp_path):
     assert len(warnings) == 2
     assert "empty.pub cannot be read" in warnings[0]
     assert f"zz-twin.pub holds the key of {name}, too. It is skipped" in warnings[1]
+
+
+# --- Files that cannot be used are found before a federation starts ---
+
+
+@pytest.fixture
+def copies(directory, tmp_path):
+    """The server's and a client's folder, to be damaged."""
+    shutil.copytree(directory, tmp_path / "copies")
+    return tmp_path / "copies"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "localhost", "127.0.0.1", "fl.example.org"])
+def test_what_make_makes_is_sound(directory, host):
+    insist_on_sound_server(directory / "server", host)
+    insist_on_sound_client(directory / "north")
+
+
+def test_a_server_certificate_for_other_addresses(directory):
+    with pytest.raises(
+        FovaError, match=r"connect to 10\.0\.0\.6 .* not valid for '10\.0\.0\.6'.*--hosts 10\.0\.0\.6"
+    ):
+        insist_on_sound_server(directory / "server", "10.0.0.6")
+
+
+@pytest.mark.parametrize(
+    ("days", "words"), [(-10, "certificate has expired"), (+10, "certificate is not yet valid")]
+)
+def test_a_server_certificate_of_another_time(copies, monkeypatch, days, words):
+    class Then(datetime):
+        @classmethod
+        def now(cls, zone):
+            return datetime.now(UTC) + timedelta(days=days)
+
+    for name in ("server.crt", "server.key"):
+        (copies / "server" / name).unlink()
+    with monkeypatch.context() as then:
+        then.setattr(certificates, "datetime", Then)
+        make(copies, ["fl.example.org"], [], days=5)
+    with pytest.raises(FovaError, match=words):
+        insist_on_sound_server(copies / "server", "127.0.0.1")
+
+
+@pytest.mark.parametrize("name", ["server.crt", "server.key", "ca.crt"])
+@pytest.mark.parametrize("damage", ["cut off", "zeros", "of another federation", "a folder", "a pipe"])
+def test_a_damaged_file_of_the_server(copies, tmp_path, name, damage):
+    file = copies / "server" / name
+    content = file.read_bytes()
+    file.unlink()
+    if damage == "of another federation":
+        make(tmp_path / "other", ["fl.example.org"], [])
+        content = (tmp_path / "other" / "server" / name).read_bytes()
+    {
+        "cut off": lambda: file.write_bytes(content[:200]),
+        "zeros": lambda: file.write_bytes(bytes(2000)),
+        "of another federation": lambda: file.write_bytes(content),
+        "a folder": file.mkdir,
+        "a pipe": lambda: os.mkfifo(file),
+    }[damage]()
+    with pytest.raises((FovaError, OSError), match=name.replace(".", r"\.")):
+        insist_on_sound_server(copies / "server", "127.0.0.1")
+
+
+def test_a_key_that_asks_for_a_passphrase_is_refused_without_asking(copies):
+    from cryptography.hazmat.primitives import serialization
+
+    file = copies / "server" / "server.key"
+    key = serialization.load_pem_private_key(file.read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"secret")
+    file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
+    with pytest.raises(FovaError, match="be encrypted"):
+        insist_on_sound_server(copies / "server", "127.0.0.1")
+
+
+@pytest.mark.parametrize("name", ["client.key", "ca.crt"])
+@pytest.mark.parametrize("damage", ["cut off", "zeros", "the server's key", "a folder", "a pipe"])
+def test_a_damaged_file_of_a_client(copies, name, damage):
+    file = copies / "north" / name
+    content = file.read_bytes()
+    file.unlink()
+    {
+        "cut off": lambda: file.write_bytes(content[:200]),
+        "zeros": lambda: file.write_bytes(bytes(2000)),
+        "the server's key": lambda: shutil.copy(copies / "server" / "server.key", file),
+        "a folder": file.mkdir,
+        "a pipe": lambda: os.mkfifo(file),
+    }[damage]()
+    with pytest.raises((FovaError, OSError), match=name.replace(".", r"\.")):
+        insist_on_sound_client(copies / "north")
+
+
+def test_a_pipe_among_the_public_keys_is_skipped(copies):
+    (copies / "server" / "clients" / "north.pub").unlink()
+    os.mkfifo(copies / "server" / "clients" / "north.pub")
+    words = []
+    assert list(registered(copies / "server", words.append)) == ["south"]
+    assert "Not a regular file" in words[0]

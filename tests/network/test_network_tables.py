@@ -1,6 +1,7 @@
 """Clients with tables over a network: they agree on one recipe before the first round, as in a simulation."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import hospitals
 from fova.algorithms import configure
 from fova.data.tables.columns import Columns
 from fova.network import server
+from fova.network.client import ClientConfig, tell_about_columns
+from fova.network.messages import Refused
 from fova.network.server_config import ServerConfig, create_run
 from fova.progress import Quiet
 from fova.run.config import Config, RunConfig
@@ -113,3 +116,11 @@ def test_under_privacy_the_server_needs_a_mapping_that_says_everything(tmp_path)
     private = {"privacy": "client", "privacy_clip": 1.0, "privacy_noise": 1.0, "aggregation": "uniform"}
     with pytest.raises(fova.FovaError, match="under privacy clients tell nothing"):
         make_run(tmp_path, **private, normalise=False, reward_unit=1.0)
+
+
+def test_a_client_that_insists_on_privacy_tells_nothing_about_its_columns(tmp_path):
+    config = ClientConfig.of(make_nodes(tmp_path)[100])
+    assert tell_about_columns(config, "0" * 32, Columns.of(COLUMNS))
+    wary = replace(config, insist_privacy="clip=1,noise=2,epsilon=8")
+    with pytest.raises(Refused, match="insists on privacy"):
+        tell_about_columns(wary, "0" * 32, Columns.of(COLUMNS))

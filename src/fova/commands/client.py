@@ -75,25 +75,26 @@ class ClientOptions:
 def command(arguments: list[str]) -> None:
     options = parse(ClientOptions, "fova client", arguments)
     insist_on_flower()
+    from fova.network.addresses import insist_on_server
+    from fova.network.certificates import insist_on_sound_client
     from fova.network.deployment import participate
     from fova.run.config import ConfigFile, read_toml
 
     file = read_toml(options.config) if options.config else ConfigFile()
-    address = _checked(options.server or _address_in(file))
+    address = insist_on_server(options.server or _address_in(file))
     config = _client_config(options, file)
     progress = choose(options.quiet, True, Terminal())
     progress.status(f"reading {config.data}")
     columns = columns_of(options.columns, options.missing, file.columns)
     if columns is not None:
         config = replace(config, columns=_kept_columns(columns, Path(config.state)))
-    bounds = (options.action_low, options.action_high) if options.action_low else None
-    data = _checked_data(
-        config, bounds, columns, options.actions
-    )  # bad data is reported before the server is contacted
-    progress.note(f"{config.name}: {len(data):,} transitions; connecting to {address}")
+    # Bad data and bad keys are reported before the server is contacted.
+    data = _checked_data(config, _bounds(options), columns, options.actions)
     folder = None if options.insecure else options.certificates
     if folder is not None:
         insist_on_files(folder, ("ca.crt", "client.key"), "fova client")
+        insist_on_sound_client(folder)
+    progress.note(f"{config.name}: {len(data):,} transitions; connecting to {address}")
     try:
         with heeding_signals():
             participate(config, address, folder, progress)
@@ -117,34 +118,47 @@ def _checked_data(
     config: "ClientConfig", bounds: tuple[Any, Any] | None, columns: "Columns | None", actions: "ActionKind"
 ) -> "Transitions":
     """The client's data, checked as far as that is possible without the server."""
-    if columns is None:
-        ((_, data),) = config.load(bounds, actions=actions).clients.items()
-        return data
-    (source,) = load_tables([config.data], columns).values()
-    return source.transitions
+    from fova.data.tables.loading import TableReader
+
+    reader = None if columns is None else TableReader(columns)
+    if columns is not None and bounds is None and config.task is None:
+        bounds = _own_bounds(config.data, columns)
+    ((_, data),) = config.load(bounds, actions=actions, reader=reader).clients.items()
+    return data
+
+
+def _bounds(options: ClientOptions) -> tuple[Any, Any] | None:
+    if bool(options.action_low) != bool(options.action_high):
+        raise FovaError("Give --action-low and --action-high together.")
+    return (options.action_low, options.action_high) if options.action_low else None
+
+
+def _own_bounds(data: str, columns: "Columns") -> tuple[Any, Any] | None:
+    """The range of the actions in a table, in place of the bounds that only the server knows; None for choices."""
+    (source,) = load_tables([data], columns).values()
+    if source.action_names is not None:
+        return None
+    actions = source.transitions.actions
+    return actions.min(axis=0) - 1, actions.max(axis=0) + 1  # a column may have one value only
 
 
 def _address_in(file: "ConfigFile") -> str:
+    from fova.network.addresses import with_port
+    from fova.network.server_config import ServerConfig
+    from fova.settings import fill
+
+    server = fill(ServerConfig, file.server, "of [server]")
     if "host" not in file.server:
         raise FovaError("Give the server's address, for instance: --server fl.example.org:8443")
-    return f"{file.server['host']}:{file.server.get('port', 8443)}"
-
-
-def _checked(address: str) -> str:
-    """The address, if it is HOST:PORT. Flower would try any other one for ever."""
-    host, _, port = address.rpartition(":")
-    if not host or "/" in host or not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65_535):
-        raise FovaError(
-            f"The server's address is {address[:80]!r}, but must be HOST:PORT. For example: fl.example.org:8443"
-        )
-    return address
+    return with_port(server.host, server.port)
 
 
 def _client_config(options: ClientOptions, file: "ConfigFile") -> "ClientConfig":
     """The client's configuration, from its flags or from its table in a configuration file."""
+    from fova.federation.client_specs import complete
     from fova.network.client import ClientConfig
 
-    described = {spec.name: spec for spec in file.clients if spec.name}
+    described = {spec.name: spec for spec in complete(file.clients) if spec.name}
     if options.config and options.data is None and options.name not in described:
         raise unknown(
             "client in the configuration", str(options.name), map(str, described), "Choose one: --name NAME"
@@ -171,6 +185,8 @@ def _client_config(options: ClientOptions, file: "ConfigFile") -> "ClientConfig"
 def _checked_peers(folder: Path | None) -> str | None:
     if folder is None:
         return None
-    if not any(folder.glob("*.pub")):
+    from fova.network.certificates import public_keys
+
+    if not public_keys(folder, Terminal(stderr=True).write_line):
         raise FovaError(f"{folder} holds no public keys. Copy certificates/server/clients there: NAME.pub")
     return str(folder.resolve())

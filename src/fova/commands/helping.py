@@ -209,6 +209,16 @@ def check_flags(arguments: Sequence[str], command: type, prog: str) -> None:
         raise _no_flag(given, known, prog)
 
 
+def insist_on_resuming_only(arguments: Sequence[str], allowed: set[str]) -> set[str]:
+    """The flags beside --resume, without their hyphens in front. Refuses those that are not allowed there."""
+    flags = (argument.partition("=")[0] for argument in arguments if re.match(r"--[A-Za-z]", argument))
+    given = {setting_name(flag.removeprefix("--").replace("_", "-")) for flag in flags} - {"resume"}
+    if others := given - allowed:
+        listed = ", ".join(f"--{name}" for name in sorted(others))
+        raise FovaError(f"--resume takes its settings from the run; leave out {listed}.")
+    return given
+
+
 def flag_names(command: type) -> Iterator[str]:
     """The names of all flags of a dataclass of options, with those of its groups."""
     for option in fields(command):

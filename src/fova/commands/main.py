@@ -143,7 +143,18 @@ def _dispatch(arguments: list[str]) -> None:
     name, *rest = arguments
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS, "See: fova --help")
+    _insist_on_values(rest)
     importlib.import_module(f"fova.commands.{name}").command(rest)
+
+
+def _insist_on_values(arguments: list[str]) -> None:
+    """Refuse an empty argument, which is often a variable that was not set. As a path it would be this folder."""
+    for before, argument in zip(["", *arguments], arguments):
+        if argument.startswith("--") and argument.endswith("=") and argument.count("=") == 1:
+            raise FovaError(f"{argument[:-1]} is empty. Leave it out, or give it a value.")
+        if not argument.strip():
+            what = before if before.startswith("-") and "=" not in before else "An argument"
+            raise FovaError(f"{what} is empty. Leave it out, or give it a value.")
 
 
 if __name__ == "__main__":

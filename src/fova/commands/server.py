@@ -9,6 +9,7 @@ from tyro.conf import Positional
 
 from fova.commands.flags import asks_for_help, parse
 from fova.commands.flower import insist_on_files, insist_on_flower
+from fova.commands.helping import insist_on_resuming_only
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
 from fova.machine.interrupts import explained, heeding_signals
@@ -16,6 +17,10 @@ from fova.progress import choose
 
 if TYPE_CHECKING:
     from fova.network.server_config import ServerConfig
+
+
+# What may be given anew with --resume: where the server listens, and whether the policy is judged afterwards.
+ANEW = {"host", "port", "certificates", "control-hosts", "judge", "no-judge", "judge-rounds"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class ServerOptions:
     name: str | None = None
     """Directory of the run under runs/."""
     resume: Path | None = None
-    """Continue the run in this directory. Its settings are taken from the directory."""
+    """Continue the run in this directory. Its settings are taken from the directory; only where the server listens
+    (--host, --port, --certificates, --control-hosts) and --judge can be given anew."""
     insecure: bool = False
     """Connect without encryption and without checking the clients' identity. For trials on one machine."""
     prepare: bool = False
@@ -83,27 +89,30 @@ def command(arguments: list[str]) -> None:
         insist_on_flower()  # before the flags are read: some flags are defined in modules that import Flower
     tables = {"server": ("fova.network.server_config", "ServerConfig")}
     config, options = parse_run(arguments, ServerOptions, "fova server", tables)
-    from fova.network.deployment import Address, serve
+    from fova.network.deployment import Address, insist_on_a_free_port, serve
     from fova.network.server_config import create_run, read_server, write_server
     from fova.run.directory import VERDICT, RunDirectory, free_name, named
 
+    anew = _given_anew(arguments) if options.resume else set()
     if options.resume:
         run = RunDirectory.open(options.resume)
         run_id, network = read_server(run)
-        if options.server.judge:  # also for a run that is finished, and was started without it
-            network = replace(network, judge=True, judge_rounds=options.server.judge_rounds)
-            write_server(run, run_id, network)
+        network = replace(network, **{name: getattr(options.server, name) for name in anew})
     else:
         network = options.server
         stem = f"server-{Path(config.algorithm_name).stem}-{config.task or 'data'}"
         path = free_name(stem, Path("runs")) if options.name is None else named(options.name)
-        _check_certificates(network, options.insecure)
+    folder = _check_certificates(network, options.insecure)
+    address = Address(network.host, network.port, folder, network.control_hosts)
+    if not options.prepare:
+        insist_on_a_free_port(address)
+    if not options.resume:
         run = create_run(path, config, network)
+    elif anew:
+        write_server(run, run_id, network)
     if options.prepare:
         print(f"{run.path.resolve()}")
         return
-    folder = _check_certificates(network, options.insecure)
-    address = Address(network.host, network.port, folder, network.control_hosts)
     terminal = Terminal()
     progress = choose(options.quiet, options.plain, terminal)
     try:
@@ -120,6 +129,12 @@ def command(arguments: list[str]) -> None:
         terminal.write_line("Every client keeps its verdict on its own episodes: judge.json in its state folder")
 
 
+def _given_anew(arguments: list[str]) -> set[str]:
+    """The settings of a resumed run that are given anew. Others are refused: the run has them already."""
+    given = insist_on_resuming_only(arguments, ANEW | {"insecure", "prepare", "quiet", "plain"}) & ANEW
+    return {name.removeprefix("no-").replace("-", "_") for name in given}
+
+
 def _show_verdict(path: Path, terminal: Terminal) -> None:
     from fova.evaluation.judging.verdict import Verdict
     from fova.reports.verdicts import trust_table, verdict_table
@@ -131,9 +146,11 @@ def _show_verdict(path: Path, terminal: Terminal) -> None:
 
 
 def _check_certificates(network: "ServerConfig", insecure: bool) -> Path | None:
-    """The folder of certificates, or None without TLS. Raises an error if a file is missing."""
+    """The folder of certificates, or None without TLS. Raises an error if a file is missing or cannot be used."""
     if insecure:
         return None
+    from fova.network.certificates import insist_on_sound_server, registered
+
     folder = Path(network.certificates)
     insist_on_files(folder, ("ca.crt", "server.crt", "server.key"), "fova server")
     if not list((folder / "clients").glob("*.pub")):
@@ -141,4 +158,7 @@ def _check_certificates(network: "ServerConfig", insecure: bool) -> Path | None:
             f"{folder / 'clients'} holds no client's public key, so no client could join. Add clients with: "
             "fova certificates make --clients NAME"
         )
+    insist_on_sound_server(folder, network.host)
+    if not registered(folder, Terminal(stderr=True).write_line):
+        raise FovaError(f"{folder / 'clients'} holds no public key that can be used, so no client could join.")
     return folder

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fova.commands.helping import insist_on_resuming_only
 from fova.commands.terminal import Terminal
 from fova.errors import FovaError
 
@@ -167,9 +168,7 @@ def _is_finished(options: TrainOptions, arguments: list[str], terminal: Terminal
     from fova.run.directory import RunDirectory
 
     assert options.resume is not None
-    given = {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
-    if others := given - {"--resume", "--quiet", "--plain", "--processes", "--coordinator"}:
-        raise FovaError(f"--resume takes its settings from the run; leave out {', '.join(sorted(others))}.")
+    insist_on_resuming_only(arguments, {"quiet", "plain", "processes", "coordinator"})
     run = RunDirectory.open(options.resume)
     if not run.is_complete() or run.stopped_early():
         return False

@@ -63,6 +63,10 @@ def insist_on_actions(
                 f"action_names are given, but {task} has names of its own: {', '.join(action.names[:12])} ... "
                 "Leave action_names out."
             )
+        if kind == "continuous":
+            raise FovaError(
+                f"{task} has {action.words()}, but continuous actions are asked for. Leave --actions out."
+            )
         return
     named = next((name for name, each in logged.items() if each.names), None)
     if kind == "discrete" or names or named:

@@ -5,6 +5,7 @@ server. What is answered is decided by the rooms above: `deploy` serves a policy
 """
 
 import io
+import re
 import socket
 import sys
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from types import MappingProxyType
@@ -22,6 +24,10 @@ from typing import Any
 from fova.errors import FovaError
 from fova.machine.interrupts import heeding_signals
 
+LARGEST_HEAD = 128 * 1024  # bytes of a request line and its headers
+REQUEST_LINE = re.compile(r"[!-~]+ [!-~]+ HTTP/1\.[0-9]")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab is none here
 DRAIN_SECONDS = 1.0  # for a client that still sends a body that was refused
 DRAIN_PIECE = 65_536
 BUSY = "\r\n".join(
@@ -133,6 +139,7 @@ class Connection(BaseHTTPRequestHandler):
 
     server: Listener
     protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.1"  # so that a refusal has a status line, whatever was sent
     server_version, sys_version = "fova", ""
     # Head and body in one packet, at once: two packets can wait 40 ms for each other.
     wbufsize, disable_nagle_algorithm = -1, True
@@ -152,8 +159,31 @@ class Connection(BaseHTTPRequestHandler):
         if not begun:
             self.close_connection = True
             return
-        self._incoming.allow(self.server.limits.seconds)
+        self._incoming.allow(self.server.limits.seconds, LARGEST_HEAD)
         super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        """Whether the request can be answered. A malformed one is refused: a proxy may have read it otherwise."""
+        if not super().parse_request():
+            return False
+        self._incoming.bytes_left = None
+        if fault := self._fault():
+            self.send_error(HTTPStatus.BAD_REQUEST, explain=fault)
+            return False
+        return True
+
+    def _fault(self) -> str | None:
+        """What RFC 9112 forbids in the request's head. The standard library drops or joins such lines."""
+        if not REQUEST_LINE.fullmatch(self.requestline):
+            return "The request line must be METHOD PATH HTTP/1.1, with single blanks."
+        if self.headers.defects or self.headers.get_payload():
+            return "A header line is malformed."
+        for name, value in self.headers.items():
+            if not HEADER_NAME.fullmatch(name) or CONTROL_CHARACTER.search(value):
+                return "A header line is malformed."
+        if len(self.headers.get_all("Host", [])) != 1 and self.request_version != "HTTP/1.0":
+            return "There must be one Host."
+        return None
 
     def drain(self) -> None:
         """Take what the client still sends, for a moment. Otherwise it could lose the answer."""
@@ -180,15 +210,17 @@ class Connection(BaseHTTPRequestHandler):
 
 
 class _Timed(io.RawIOBase):
-    """Reads a socket until a deadline, however slowly the bytes arrive."""
+    """Reads a socket until a deadline, however slowly the bytes arrive, and no further than it may."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._deadline = 0.0
+        self.bytes_left: int | None = None  # None: no limit
 
-    def allow(self, seconds: float) -> None:
-        """Set the deadline to so many seconds from now."""
+    def allow(self, seconds: float, size: int | None = None) -> None:
+        """Set the deadline to so many seconds from now, and how many bytes may come until then."""
         self._deadline = time.monotonic() + seconds
+        self.bytes_left = size
 
     def readable(self) -> bool:
         return True
@@ -197,9 +229,14 @@ class _Timed(io.RawIOBase):
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
+        if self.bytes_left is not None and self.bytes_left <= 0:
+            raise HTTPException(f"more than {LARGEST_HEAD:,} bytes")  # `http.server` answers with status 431
         before = self._connection.gettimeout()
         self._connection.settimeout(left)
         try:
-            return self._connection.recv_into(buffer)
+            count = self._connection.recv_into(buffer)
         finally:
             self._connection.settimeout(before)  # that of writing
+        if self.bytes_left is not None:
+            self.bytes_left -= count
+        return count

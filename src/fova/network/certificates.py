@@ -11,6 +11,7 @@ server/clients/NAME.pub. Existing files are never overwritten, so the command ca
 import ipaddress
 import os
 import re
+import ssl
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,15 +23,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fova.errors import FovaError
+from fova.machine.files import insist_on_regular
+from fova.network.addresses import is_host
 
 CLIENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # Reserved folder names: a client cannot use them.
 TAKEN = ("authority", "server")
 # The server's own processes connect over these addresses.
-LOOPBACK = ("localhost", "127.0.0.1")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 AUTHORITY_DAYS = 3650
 MOST_DAYS = 36_500
-HOST = re.compile(r"(\*\.)?[A-Za-z0-9_.:-]{1,253}")  # a name, with one leading wildcard at most, or an address
+WILDCARD = "*."
+MOST_FLIGHTS = 10  # messages of a handshake, in each direction
+REMEDY = "Make the files with `fova certificates make`, or copy them again."
 
 
 def make(directory: Path, hosts: Sequence[str], clients: Sequence[str], days: int = 825) -> list[Path]:
@@ -42,7 +47,7 @@ def make(directory: Path, hosts: Sequence[str], clients: Sequence[str], days: in
                 f"{' and '.join(TAKEN)} are taken."
             )
     for host in hosts:
-        if not HOST.fullmatch(host):
+        if not is_host(host.removeprefix(WILDCARD)):
             raise FovaError(f"{host[:80]!r} is no name or address of a server. For example: --hosts fl.example.org")
     if not 1 <= days <= MOST_DAYS:
         raise FovaError(f"days is {str(days)[:40]}, but must be at least 1 and at most {MOST_DAYS:,}.")
@@ -89,10 +94,88 @@ def public_keys(folder: Path, warn: Callable[[str], None] = lambda words: None) 
 
 def _public_pem(path: Path) -> bytes:
     try:
-        key = serialization.load_ssh_public_key(path.read_bytes())
+        key = serialization.load_ssh_public_key(insist_on_regular(path).read_bytes())
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
         raise FovaError(f"The public key {path} cannot be read: {error}") from error
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+# --- Checks before a federation starts ---
+#
+# Flower finds such faults, too, but late: a server waits for a minute, and a client tries again for ever.
+
+
+def insist_on_sound_server(folder: Path, host: str) -> None:
+    """Refuse the server's certificate and key if its own processes, and so its clients, could not use them."""
+    certificate, key, authority = (
+        insist_on_regular(folder / name) for name in ("server.crt", "server.key", "ca.crt")
+    )
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        server.load_cert_chain(certificate, key, password=lambda: "")  # without it OpenSSL asks the terminal
+    except (OSError, ValueError) as error:
+        raise FovaError(
+            f"{certificate} and {key} cannot be used together: {_reason(error)}. The key may belong to another "
+            f"certificate, be encrypted, or one of them is damaged. {REMEDY}"
+        ) from error
+    own = reached_by(host)
+    try:
+        _shake_hands(server, _trusting(authority), own)
+    except ssl.SSLError as error:
+        raise FovaError(
+            f"The server's own processes connect to {own} and would not trust {certificate}: {_reason(error)}. Is "
+            f"this machine's clock right? Did the authority of {authority} issue it for this address? To make it "
+            f"anew, remove server.crt and server.key, then: fova certificates make --hosts {own} NAME"
+        ) from error
+
+
+def _trusting(authority: Path) -> ssl.SSLContext:
+    """What a client believes that has only this authority."""
+    try:
+        return ssl.create_default_context(cafile=insist_on_regular(authority))
+    except OSError as error:
+        raise FovaError(f"{authority} holds no certificate of an authority: {_reason(error)}. {REMEDY}") from error
+
+
+def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
+    """A TLS handshake in memory. Raises an SSLError where the real one would fail."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(MOST_FLIGHTS):
+        for side in list(sides):
+            try:
+                side.do_handshake()
+                sides.remove(side)
+            except ssl.SSLWantReadError:
+                continue
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
+
+
+def insist_on_sound_client(folder: Path) -> None:
+    """Refuse a client's files that no server would accept."""
+    _trusting(folder / "ca.crt")
+    path = folder / "client.key"
+    try:
+        key = serialization.load_ssh_private_key(insist_on_regular(path).read_bytes(), password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise FovaError(f"{path} is not a key as `fova certificates make` makes it: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise FovaError(f"{path} is not an elliptic-curve key, as `fova certificates make` makes it.")
+
+
+def reached_by(host: str) -> str:
+    """The address that processes of the server's machine use for it."""
+    own = {"0.0.0.0": "127.0.0.1", "::": "::1", "localhost": "127.0.0.1"}
+    return own.get(host, host)
+
+
+# --- Keys ---
 
 
 def _make_authority(folder: Path) -> list[Path]:

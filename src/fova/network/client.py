@@ -337,6 +337,10 @@ def answer_hello(message: Message, context: Context) -> Message:
 
 def tell_about_columns(config: ClientConfig, run_id: str, asked: Columns) -> RecordDict:
     """What a client tells about its table before the plan is known."""
+    if config.insist_privacy is not None:
+        raise Refused(
+            "it insists on privacy, where clients tell nothing about columns: start the server with --privacy"
+        )
     columns = config.agreed_mapping(asked)
     told = survey(read(insist_on_table(as_path(config.data)), columns), columns)
     Journal(Path(config.state) / "journal.jsonl").note("told about the columns of its table: kinds, values, sums")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import httpx
+import tomli_w
 from flwr.common.serde import fab_to_proto, user_config_to_proto
 from flwr.proto.control_pb2 import ListRunsRequest, RegisterNodeRequest, StartRunRequest
 from flwr.supercore.control import ControlHttpClient
@@ -29,8 +30,10 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
 from fova.errors import FovaError
+from fova.machine.files import write_atomically
 from fova.machine.interrupts import Interrupted, StopSignal, stop_signal
 from fova.network import certificates, clock, journal, processes
+from fova.network.addresses import with_port
 from fova.network.client import ClientConfig
 from fova.network.intake import one_line
 from fova.network.server import STOP_REQUEST
@@ -205,9 +208,8 @@ class OwnSuperLink:
 def _control(address: Address, secret: str) -> Iterator[ControlHttpClient]:
     """Connect to the SuperLink's control interface, which asks for our secret."""
     authority = None if address.certificates is None else str(address.certificates / "ca.crt")
-    host = "127.0.0.1" if address.host in ("0.0.0.0", "::", "localhost") else address.host
     with ControlHttpClient.from_server_address(
-        f"{host}:{address.port}",
+        with_port(certificates.reached_by(address.host), address.port),
         authority is None,
         authority,
         interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI"), OwnSuperLink(secret)],
@@ -279,8 +281,6 @@ def participate(config: ClientConfig, server: str, folder: Path | None, progress
         port, secret = _free_port(), _secret(state)
         with _supernode(config, server, folder, state, port, secret) as process:
             _watch(process, partial(_worker, state, port, secret), reader, progress)
-        if folder is not None and "Unable to parse the private key" in _last_words(state):
-            raise FovaError(f"{folder / 'client.key'} is not a key as `fova certificates make` makes it.")
         words = f"{server} {_why(_last_words(state), server, folder)}."
         if words != said:
             progress.note(f"{words} Trying again every {SECONDS_TO_RECONNECT:.0f} s.")
@@ -335,15 +335,16 @@ def _supernode(config: ClientConfig, server: str, folder: Path | None, state: Pa
     else:
         command += ["--root-certificates", str(folder / "ca.crt")]
         command += ["--auth-supernode-private-key", str(folder / "client.key")]
-    known = {name: value for name, value in asdict(config).items() if value is not None}
-    command += ["--node-config", " ".join(f"{name}={_toml(value)}" for name, value in known.items())]
+    command += ["--node-config", str(_node_config(config, state))]
     return _flower("supernode", command, state, {})
 
 
-def _toml(value: str | int) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int) else f'"{value}"'
+def _node_config(config: ClientConfig, state: Path) -> Path:
+    """The client's configuration as a file. On a command line, Flower reads no name with quotes or backslashes."""
+    file = state / ".flwr" / "client.toml"
+    known = {name: value for name, value in asdict(config).items() if value is not None}
+    write_atomically(file, tomli_w.dumps(known).encode())
+    return file
 
 
 # Flower's message when a SuperNode ends, and the explanation that is printed.

@@ -7,14 +7,16 @@ from typing import Annotated
 
 from fova.data.tables.survey import Agreement, stated
 from fova.errors import FovaError
-from fova.federation.action_spaces import bounded
+from fova.federation.action_spaces import bounded, insist_on_actions
+from fova.network.addresses import is_address, is_host
 from fova.network.plan import Plan
 from fova.network.surveying import space_of
 from fova.run.config import Config
 from fova.run.directory import RunDirectory
 from fova.run.judged import promise_of
 from fova.run.records import read_table
-from fova.settings import Within, check_ranges, fill
+from fova.run.training import insist_on_training
+from fova.settings import Within, check_ranges, fill, shown
 from fova.spaces import MOST_ACTIONS, Discrete, Space
 from fova.tasks import registry
 
@@ -60,6 +62,15 @@ class ServerConfig:
         for name in ("host", "certificates"):
             if not getattr(self, name):
                 raise FovaError(f"{name} is empty. Leave it out for the default, or say which one.")
+        if not is_host(self.host):
+            raise FovaError(
+                f"host is {shown(self.host)}, but must be a name or an address of this machine, without a port."
+            )
+        for host in self.control_hosts:
+            if not is_address(host):  # callers are known by their addresses; a name would let nobody in
+                raise FovaError(f"control_hosts has {shown(host)}, but must be addresses such as 10.0.0.7.")
+        if not self.judge and self.judge_rounds != ServerConfig.judge_rounds:
+            raise FovaError("judge_rounds is given, but the policy is not judged. Add --judge.")
 
 
 def make_plan(config: Config, network: ServerConfig, run_id: str, agreed: Agreement | None = None) -> Plan:
@@ -94,6 +105,18 @@ def make_plan(config: Config, network: ServerConfig, run_id: str, agreed: Agreem
     )
 
 
+def _insist_on_one_space(config: Config, network: ServerConfig) -> None:
+    """Refuse settings that describe a space beside that of the task or the columns."""
+    source = "the task says" if config.task else "the columns say"
+    for name in ("observation", "action", "discrete_actions"):
+        given = getattr(network, name)
+        if given is not None and (config.task or config.columns is not None):
+            raise FovaError(f"{name} is {given}, but {source} it already. Leave --{name.replace('_', '-')} out.")
+    if config.task:
+        action = registry.get(config.task).space.action
+        insist_on_actions(config.task, action, {}, config.run.actions, config.run.action_names)
+
+
 def _described_space(config: Config, network: ServerConfig) -> Space:
     """The space that the settings of a server without a task describe."""
     names, count = config.run.action_names, network.discrete_actions
@@ -115,6 +138,8 @@ def create_run(path: Path, config: Config, network: ServerConfig) -> RunDirector
     """The directory of a new federation; everything that can be wrong with its settings is found before."""
     run = RunDirectory(path)
     run.insist_on_new()
+    insist_on_training(config)
+    _insist_on_one_space(config, network)
     run_id = uuid.uuid4().hex
     private = config.run.privacy != "off"
     make_plan(config, network, run_id, stated(config.columns) if config.columns and private else None)
