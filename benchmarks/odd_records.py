@@ -135,7 +135,7 @@ def load() -> dict[str, dict[str, float]]:
 def rows(scores: dict[str, dict[str, float]]) -> list[list[str]]:
     """The lines of the table: a case, then the mean and the single seeds of each algorithm."""
     return [
-        [case, *(str(mean_over_runs(list(scores[f"{case} / {label}"].values()))) for label in VARIANTS)]
+        [case, *(mean_over_runs(list(scores[f"{case} / {label}"].values())).text() for label in VARIANTS)]
         for case in CASES
     ]
 

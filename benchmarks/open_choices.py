@@ -76,7 +76,7 @@ def table(returns: dict[str, dict[str, list[float]]]) -> str:
     lines = []
     for algorithm, choices in returns.items():
         lines += ["", f"| {algorithm} | server's return, {len(SEEDS)} seeds |", "|---|---:|"]
-        lines += [f"| {name} | {mean_over_runs(values)} |" for name, values in choices.items()]
+        lines += [f"| {name} | {mean_over_runs(values).text()} |" for name, values in choices.items()]
     return "\n".join(lines[1:])
 
 
@@ -96,7 +96,7 @@ def main() -> None:
             values = [measure(algorithm, choice, seed) for seed in SEEDS]
             returns.setdefault(algorithm, {})[name] = values
             RESULTS.write_text(json.dumps({"setting": SETTING, "returns": returns}, indent=1) + "\n")
-            print(f"{algorithm:10} {name:45} {mean_over_runs(values)}", flush=True)
+            print(f"{algorithm:10} {name:45} {mean_over_runs(values).text()}", flush=True)
 
 
 if __name__ == "__main__":

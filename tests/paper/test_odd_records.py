@@ -48,6 +48,11 @@ def test_every_algorithm_of_the_table_gets_the_same_weights():
     )
 
 
+def test_a_row_has_the_mean_and_the_single_seeds():
+    scores = {f"{case} / {label}": {"0": 1.0, "1": 4.0} for case in benchmark.CASES for label in benchmark.VARIANTS}
+    assert benchmark.rows(scores)[0] == ["halfcheetah, all rewards negative", *["2.5 (1.0, 4.0)"] * 5]
+
+
 def test_the_page_shows_what_was_measured():
     page = benchmark.PAGE.read_text(encoding="utf-8")
     rows = benchmark.rows(benchmark.load())
