@@ -1,11 +1,13 @@
+import io
 import json
+import sys
 
 from fova.network.journal import Journal, Reader
 from fova.progress import Failed, Finished, Note, Round, Started, Status, to_json
 
 
 def test_what_one_process_writes_another_reads(tmp_path):
-    journal = Journal(tmp_path / "new" / "journal.jsonl")
+    journal = Journal(tmp_path / "new" / "folder" / "journal.jsonl")
     reader = Reader(journal.path)
     journal.status("compiling")
     journal.note("north joined")
@@ -34,3 +36,17 @@ def test_a_journal_that_cannot_be_written_does_not_stop_what_it_reports_on(tmp_p
     (tmp_path / "file").write_text("")
     Journal(tmp_path / "file" / "journal.jsonl").status("trained")
     assert "cannot be written" in capsys.readouterr().out
+
+
+def test_that_a_journal_cannot_be_written_is_said_at_once(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        shown = ""
+
+        def flush(self):
+            self.shown = self.getvalue()
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    (tmp_path / "file").write_text("")
+    Journal(tmp_path / "file" / "journal.jsonl").status("trained")
+    assert "cannot be written" in terminal.shown

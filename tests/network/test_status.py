@@ -57,7 +57,7 @@ def test_the_table_has_a_row_for_each_member():
         "east": Member(joined=True, out=True, rejected=2, reason="stale"),
         "node 7": Member(reason="who?"),
     }
-    shown = table(Status(4, False, members))
+    shown = table(Status(False, 4, members))
     rows = list(zip(*(list(column.cells) for column in shown.columns), strict=True))
     assert rows == [
         ("east", "out", "0", "-", "0", "2", "stale"),
@@ -67,6 +67,6 @@ def test_the_table_has_a_row_for_each_member():
 
 
 def test_a_complete_run_and_one_without_files(tmp_path):
-    assert status_of(RunDirectory(tmp_path)) == Status(0, False, {})
+    assert status_of(RunDirectory(tmp_path)) == Status(complete=False, rounds=0, members={})
     (tmp_path / "result.json").write_text("{}")
     assert status_of(RunDirectory(tmp_path)).complete

@@ -28,8 +28,8 @@ class Member:
 class Status:
     """What is known about a run."""
 
+    complete: bool
     rounds: int = 0
-    complete: bool = False
     members: dict[str, Member] = field(default_factory=dict)
 
     def member(self, name: str) -> Member:
