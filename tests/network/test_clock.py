@@ -31,6 +31,22 @@ def test_the_difference_of_two_clocks(authority, monkeypatch, offset):
     assert clock.seconds_ahead(SERVER, authority) == pytest.approx(offset, abs=0.5)
 
 
+def test_the_server_told_its_time_between_question_and_answer(authority, monkeypatch):
+    asked = {}
+
+    def get(url, **options):
+        asked.update(options, url=url)
+        return httpx.Response(403, headers={"date": formatdate(1_000_000, usegmt=True)})
+
+    times = iter([1_000_006.0, 1_000_009.0])
+    monkeypatch.setattr(time, "time", lambda: next(times))
+    monkeypatch.setattr(httpx, "get", get)
+    # Half way at 7.5 s; the server told whole seconds, so half a second later in the mean.
+    assert clock.seconds_ahead(SERVER, authority) == 7.0
+    assert asked["url"] == f"https://{SERVER}/v1/fleet/"
+    assert asked["timeout"] == 10.0
+
+
 @pytest.mark.parametrize("headers", [{}, {"date": "yesterday"}])
 def test_a_server_that_does_not_tell_its_time(authority, monkeypatch, headers):
     answering(monkeypatch, headers)
@@ -47,7 +63,15 @@ def test_a_server_that_does_not_answer(authority, monkeypatch):
 
 @pytest.mark.parametrize(
     ("ahead", "words"),
-    [(8.2, "8 s ahead of the server's"), (-400.0, "400 s behind the server's"), (3.0, None), (-299.0, None)],
+    [
+        (8.2, "8 s ahead of the server's"),
+        (4.0, "4 s ahead of the server's"),
+        (3.99, None),
+        (0.0, None),
+        (-303.99, None),
+        (-304.0, "304 s behind the server's"),
+        (-400.0, "400 s behind the server's"),
+    ],
 )
 def test_what_is_wrong_with_a_clock(ahead, words):
     found = clock.in_words(ahead)
