@@ -59,3 +59,21 @@ def test_nobody_sits_out_more_than_64_rounds():
     assert record.benched["c"] == 165
     record.missed(["c"], 200)
     assert record.benched["c"] == 265
+
+
+def test_the_offence_that_counts_puts_a_member_out_at_once():
+    record = Record(eject_after=2)
+    record.offend("east")
+    assert not record.is_out("east")
+    record.offend("east")
+    assert record.is_out("east")
+    strict = Record(eject_after=1)
+    assert not strict.is_out("east")
+    assert strict.offend("east")
+    assert strict.ejected == ["east"]
+
+
+def test_who_was_never_silent_plays_from_the_first_round_on():
+    record = Record(0, benched={"b": 1})
+    assert record.playing({"a": 1, "b": 2}, 0, 1) == {"a": 1}
+    assert record.playing({"a": 1, "b": 2}, 1, 1) == {"a": 1, "b": 2}
