@@ -260,16 +260,3 @@ def test_text_of_a_member_is_one_short_printable_line(text):
     line = one_line(text)
     assert line.isprintable()
     assert len(line) <= intake.LONGEST_TEXT
-
-
-@pytest.mark.parametrize(
-    "name", ["../../x", "a/b", "a\\b", "", " a", "a\n", "\x1b[0m", "x" * 64, ".hidden", "c:x", 7]
-)
-def test_names_that_are_paths_or_unprintable_are_refused(name):
-    with pytest.raises(Refused, match="cannot be the name of a client"):
-        intake.insist_on_name(name)
-
-
-@pytest.mark.parametrize("name", ["north", "ward 1", "Zürich", "a.b-c_d", "x" * 63])
-def test_ordinary_names_are_taken(name):
-    assert intake.insist_on_name(name) == name

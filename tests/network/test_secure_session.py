@@ -6,9 +6,18 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from fova.network import secure_session
 from fova.network.intake import Refused
 from fova.network.masking import mask
-from fova.network.secure_session import CannotUnmask, ClientSession, PublicKeys, ServerSession, Shared, threshold
+from fova.network.secure_session import (
+    CannotUnmask,
+    ClientSession,
+    PublicKeys,
+    ServerSession,
+    Shared,
+    most_liars,
+    threshold,
+)
 
 NAMES = ("east", "north", "south", "west")
 LENGTH = 4000
@@ -61,6 +70,29 @@ def whole_round():
 @pytest.mark.parametrize(("clients", "needed"), [(3, 3), (4, 3), (5, 4), (6, 5), (7, 5), (9, 7), (100, 67)])
 def test_more_than_two_thirds_are_needed(clients, needed):
     assert threshold(clients) == needed
+
+
+def test_fewer_than_a_third_may_lie_and_the_others_are_enough():
+    assert [most_liars(clients) for clients in range(3, 12)] == [0, 1, 1, 1, 2, 2, 2, 3, 3]
+    for clients in range(3, 100):
+        assert clients - most_liars(clients) >= threshold(clients)
+        assert clients - most_liars(clients) - 1 < threshold(clients)
+
+
+def test_sets_of_shares_are_all_of_them_or_some_by_chance(monkeypatch):
+    shares = [bytes([i]) for i in range(6)]
+    assert [b"".join(each) for each in secure_session._subsets(shares[:3], 2)] == [
+        b"\x00\x01",
+        b"\x00\x02",
+        b"\x01\x02",
+    ]
+    monkeypatch.setattr(secure_session, "MOST_TRIED", 15)
+    assert len(set(map(tuple, secure_session._subsets(shares, 4)))) == 15  # 6 choose 4: all
+    monkeypatch.setattr(secure_session, "MOST_TRIED", 14)
+    drawn = list(secure_session._subsets(shares, 4))
+    assert len(drawn) == 14
+    assert all(len(set(each)) == 4 for each in drawn)
+    assert all(any(share not in each for each in drawn) for share in shares), "no share is in all"
 
 
 def test_the_sum_of_all(whole_round):
