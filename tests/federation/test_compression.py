@@ -75,6 +75,12 @@ def test_rounding_is_right_on_average_and_not_always_the_same():
     np.testing.assert_allclose(np.asarray(drawn, float).mean(axis=0), values, atol=0.015)  # 4 standard errors
 
 
+def test_nothing_is_divided_by_a_scale_of_zero():
+    with jax.debug_nans(True):
+        levels = quantise(jnp.zeros(3), jnp.zeros(()), jax.random.key(0))
+    assert (levels.tolist(), levels.dtype) == ([0, 0, 0], jnp.int8)
+
+
 def test_a_client_that_did_not_move_says_so():
     still = Submission(BROADCAST, jnp.zeros(()), {})
     for envelope in COMPRESSIONS.values():

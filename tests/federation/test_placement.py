@@ -11,7 +11,7 @@ from fova.data.cutting import lay_out
 from fova.federation import placement, rounds
 from fova.federation import simulation as simulation_module
 from fova.federation.engine import RoundSettings
-from fova.federation.placement import Buffer, DealtOut, place
+from fova.federation.placement import Buffer, DealtOut, Placed, place
 from fova.federation.simulation import Simulation
 from fova.spaces import Space
 from tiny import make_transitions
@@ -91,6 +91,11 @@ def test_an_array_is_aligned_for_the_devices():
         array = placement.aligned((rows, 3))
         assert (array.shape, array.dtype, array.any()) == ((rows, 3), np.float32, False)
         assert array.ctypes.data % 64 == 0  # bytes
+
+
+def test_rows_are_shared_or_each_devices_own():
+    assert Placed(np.zeros((7, WIDTH)), None, None).shared
+    assert not Placed(np.zeros((2, 7, WIDTH)), None, None).shared
 
 
 def test_the_server_is_on_the_first_device():

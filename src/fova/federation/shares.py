@@ -114,7 +114,7 @@ def mean_of_all(processes: Processes, mean: Any, weight: float) -> Any:
     """
     leaves, structure = jax.tree.flatten(mean)
     arrays = [np.asarray(leaf) for leaf in leaves]
-    vector = np.concatenate([array.reshape(-1) for array in arrays]).astype(np.float32)
+    vector = np.concatenate([array.ravel() for array in arrays]).astype(np.float32)
     # A process without weight must not count, whatever its numbers are: 0 * NaN is NaN.
     total = processes.add(np.float32(weight) * vector if weight > 0 else np.zeros_like(vector))
     parts = np.split(total, np.cumsum([array.size for array in arrays])[:-1])
