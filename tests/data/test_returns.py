@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fova.data.returns import next_returns
+from fova.data.returns import counted_from, next_returns
 from fova.data.transitions import Episode, from_episodes
 from tiny import make_episode, make_transitions
 
@@ -57,3 +57,27 @@ def test_a_piece_of_data_has_a_return_for_every_row():
     data = make_transitions(0)[3:20]
     assert next_returns(data, 0.9).shape == (17,)
     assert np.isfinite(next_returns(data, 0.9)).all()
+
+
+def test_rewards_counted_from_another_zero_by_hand():
+    # gamma = 1/2: nothing for ever is worth 6 when counted from -3, so the terminal row pays -2 + 6
+    data = counted_from(from_episodes([episode([-1, -2], True), episode([-3, -1], False)]), -3.0, 0.5)
+    assert data.rewards.tolist() == [2, 4, 0, 2]
+    assert data.rewards.dtype == np.float32
+
+
+def test_zero_itself_changes_nothing():
+    data = make_transitions(0)
+    assert counted_from(data, 0.0, 0.9) is data
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), zero=st.floats(-50, 0), discount=st.sampled_from([0.5, 0.9, 0.99]))
+def test_every_return_rises_by_the_same_number(seed, zero, discount):
+    """Ended episodes and cut ones: no policy gains on another by the choice of the zero."""
+    data = make_transitions(seed)
+    moved = counted_from(data, zero, discount)
+    before = data.rewards + discount * next_returns(data, discount)
+    after = moved.rewards + discount * next_returns(moved, discount)
+    np.testing.assert_allclose(after - before, -zero / (1 - discount), rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(moved.terminals, data.terminals)

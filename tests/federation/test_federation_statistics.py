@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fova.data.normalise import Sums, combine
+from fova.data.normalise import Normaliser, Sums, combine
 from fova.data.transitions import Episode, from_episodes
 from fova.errors import FovaError
 from fova.federation.statistics import (
@@ -19,6 +19,7 @@ from fova.federation.statistics import (
     coarse_range,
     common_normaliser,
     common_unit,
+    common_zero,
     derive,
     far_outside,
     weighted_median,
@@ -387,3 +388,57 @@ def test_the_length_of_records_does_not_decide_who_counts():
     long = client_statistics(from_episodes([episode([1.0] * 500) for _ in range(2)]))
     short = client_statistics(from_episodes([episode([1.0] * 10) for _ in range(100)]))
     assert weights_by_returns({"long": long, "short": short}, GAMMA) == {"long": 0.0, "short": 0.0}
+
+
+# --- The zero of reward -----------------------------------------------------------------------------------
+
+
+def test_the_zero_by_hand():
+    # rewards -1 and -3: mean -2, mean absolute deviation 1, so few are below -2 - 3; the other client pays -4 alone
+    costs = {"good": client([-1.0, -3.0]), "bad": client([-4.0, -4.0])}
+    assert common_zero(costs, GAMMA) == -5.0
+    assert common_zero(costs | {"paid": client([0.5, 0.5])}, GAMMA) == 0.0, "one client earns more than nothing"
+    assert common_zero({"nothing": client([0.0, 0.0])}, GAMMA) == 0.0
+
+
+def test_the_unit_is_what_a_step_is_worth_above_the_zero():
+    costs = {"good": client([-2.0] * 4), "bad": client([-4.0] * 4)}
+    assert costs["good"].reward_unit(GAMMA, zero=-4.0) == pytest.approx(2.0)
+    statistics = derive(costs, Normaliser.identity(1), GAMMA, None)
+    assert statistics.reward_zero == -4.0
+    assert statistics.reward_unit == pytest.approx(2.0), "the worst client is worth nothing and does not count"
+    assert derive(costs, Normaliser.identity(1), GAMMA, 3.0).reward_zero == 0.0, (
+        "a unit that is given is the user's"
+    )
+    assert derive(costs, Normaliser.identity(1), GAMMA, None, zero=-6.0).reward_zero == -6.0
+
+
+@settings(max_examples=30, deadline=None)
+@given(first=st.floats(-100, -20), second=st.floats(-100, -20), seed=st.integers(0, 99))
+def test_training_sees_the_same_rewards_wherever_their_zero_lies(first, second, seed):
+    """Two federations whose rewards differ by a constant, both below 0, and no episode ends by itself."""
+    rewards = np.random.default_rng(seed).normal(0, 1, (3, 12))
+
+    def seen(constant):
+        told = {str(i): client(row + constant) for i, row in enumerate(rewards)}
+        found = derive(told, Normaliser.identity(1), GAMMA, None)
+        return (rewards + constant - found.reward_zero) / found.reward_unit
+
+    np.testing.assert_allclose(seen(first), seen(second), rtol=1e-6, atol=1e-6)
+    assert seen(first).mean() > 0.0
+
+
+def test_one_of_five_cannot_move_the_zero_far_away():
+    costs = {name: client([-1.0, -3.0]) for name in "abcd"}
+    honest = common_zero(costs | {"e": client([-1.0, -3.0])}, GAMMA)
+    assert honest == -5.0
+    claimed = common_zero(costs | {"e": client([-1e6, -1e6])}, GAMMA)
+    assert claimed == pytest.approx(-2.0 - 3 * 3.0), "three times as far below the best as the next client's"
+    assert common_zero(costs | {"e": client([-1e6, -1e6])}, GAMMA, largest_share=1.0) == -1e6
+
+
+def test_statistics_of_older_runs_count_from_zero():
+    told = Statistics(Normaliser.identity(2), 2.0, {"a": 0.0}, reward_zero=-3.0).to_json()
+    assert Statistics.from_json(json.loads(json.dumps(told))).reward_zero == -3.0
+    del told["reward_zero"]
+    assert Statistics.from_json(told).reward_zero == 0.0

@@ -218,20 +218,29 @@ def test_a_question_without_one_of_its_records_is_refused(name):
 @pytest.mark.parametrize("unit", [0.0, -1.0, np.nan, np.inf])
 def test_a_unit_of_reward_must_be_above_0(unit):
     content = question()
-    content["frame"] = arrays(mean=np.zeros(3, "f"), std=np.ones(3, "f"), reward_unit=unit)
+    content["frame"] = arrays(mean=np.zeros(3, "f"), std=np.ones(3, "f"), reward_unit=unit, reward_zero=0.0)
     with pytest.raises(Refused, match="must be a number above 0"):
         messages.read_round_question(content, plan(), BROADCAST)
 
 
 def test_a_unit_of_reward_may_be_small():
     content = question()
-    content["frame"] = arrays(mean=np.zeros(3, "f"), std=np.ones(3, "f"), reward_unit=0.25)
-    assert messages.read_round_question(content, plan(), BROADCAST)[-1].reward_unit == 0.25
+    content["frame"] = arrays(mean=np.zeros(3, "f"), std=np.ones(3, "f"), reward_unit=0.25, reward_zero=-3.5)
+    statistics = messages.read_round_question(content, plan(), BROADCAST)[-1]
+    assert (statistics.reward_unit, statistics.reward_zero) == (0.25, -3.5)
+
+
+@pytest.mark.parametrize("zero", [0.5, np.nan, -np.inf])
+def test_a_zero_of_reward_must_not_be_above_0(zero):
+    content = question()
+    content["frame"] = arrays(mean=np.zeros(3, "f"), std=np.ones(3, "f"), reward_unit=1.0, reward_zero=zero)
+    with pytest.raises(Refused, match="must be 0 or a number below it"):
+        messages.read_round_question(content, plan(), BROADCAST)
 
 
 def test_a_normaliser_of_other_columns_is_refused():
     content = question()
-    content["frame"] = arrays(mean=np.zeros(3, "f"), std=np.ones(2, "f"), reward_unit=1.0)
+    content["frame"] = arrays(mean=np.zeros(3, "f"), std=np.ones(2, "f"), reward_unit=1.0, reward_zero=0.0)
     with pytest.raises(Refused, match="does not fit observations of 3 numbers"):
         messages.read_round_question(content, plan(), BROADCAST)
 

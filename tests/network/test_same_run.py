@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -30,7 +31,8 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("same")
     files = {name: folder / f"{name}.npz" for name in NAMES}
     for i, path in enumerate(files.values()):
-        save_npz(path, make_transitions(i, episodes=2 + i))
+        data = make_transitions(i, episodes=2 + i)
+        save_npz(path, replace(data, rewards=data.rewards - 5.0))  # all below 0, so that they are counted anew
     specs = [ClientSpec(str(path), name=name) for name, path in files.items()]
     fova.train(clients=specs, directory=folder / "simulated", **ALGORITHM, **RUN)
     nodes = {
@@ -50,6 +52,11 @@ def files_of(directory):
         for path in directory.rglob("*")
         if path.is_file()
     }
+
+
+def test_both_count_rewards_from_the_same_zero(runs):
+    simulated, networked = (json.loads((run / "statistics.json").read_text()) for run in runs)
+    assert simulated["reward_zero"] == networked["reward_zero"] < -5.0
 
 
 def test_both_leave_the_same_files(runs):

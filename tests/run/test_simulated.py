@@ -64,11 +64,43 @@ def test_a_unit_that_is_given_is_what_rewards_are_divided_by(federation):
     assert derived.prepare(None).reward_unit == engine_of(federation).prepare(None).reward_unit != 1.0
 
 
+def moved(federation, constant):
+    clients = {name: dataclasses.replace(c, rewards=c.rewards + constant) for name, c in federation.clients.items()}
+    return Federation.of(clients)
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+def test_negative_rewards_are_counted_from_the_lowest(federation, scale):
+    engine = engine_of(moved(federation, -20.0), reward_scale=scale)
+    statistics, prepared, raw = engine.prepare(None), engine._prepared(0), engine.federation.clients
+    assert statistics.reward_zero < -20.0 * scale
+    for name, data in raw.items():
+        goes_on = data.terminals == 0
+        expected = (scale * data.rewards - statistics.reward_zero) / statistics.reward_unit
+        np.testing.assert_allclose(prepared[name].rewards[goes_on], expected[goes_on], rtol=1e-4)
+        bonus = -statistics.reward_zero / statistics.reward_unit * 0.99 / (1 - 0.99)
+        np.testing.assert_allclose(prepared[name].rewards[~goes_on], expected[~goes_on] + bonus, rtol=1e-4)
+
+
+def test_positive_rewards_and_a_unit_that_is_given_are_counted_from_zero(federation):
+    assert engine_of(moved(federation, 20.0)).prepare(None).reward_zero == 0.0
+    given = engine_of(moved(federation, -20.0), "fed-td3bc", local_steps=2)
+    assert given.prepare(None).reward_zero == 0.0
+    np.testing.assert_array_equal(given._prepared(0)["b"].rewards, given.federation.clients["b"].rewards)
+
+
+def test_a_client_that_trains_alone_has_its_own_zero(federation):
+    engine = engine_of(moved(federation, -1.0), mode="local")
+    zeros = {name: zero for name, (zero, _) in engine._scales(0).items()}
+    assert zeros["a"] == 0.0, "its rewards are above 0"
+    assert zeros["b"] < -1.0
+
+
 def test_a_client_that_trains_alone_has_its_own_unit(federation):
     engine = engine_of(federation, mode="local")
-    units = engine._units(0)
+    units = {name: unit for name, (_, unit) in engine._scales(0).items()}
     assert units["a"] > 2 * units["b"], "the rewards of a are larger"
-    assert len(set(engine_of(federation)._units(0).values())) == 1, "together they share one"
+    assert len(set(engine_of(federation)._scales(0).values())) == 1, "together they share one"
 
 
 def test_a_private_run_has_no_statistics_and_must_say_its_unit(federation):

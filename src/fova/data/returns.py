@@ -1,4 +1,6 @@
-"""The discounted return that a client's data shows from each row on. NumPy only."""
+"""The return that a client's data shows from each row on, and rewards that are counted from another zero."""
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,3 +30,15 @@ def next_returns(data: Transitions, discount: float) -> Floats:
         rows = rows[:going] - 1
         follows[rows] = rewards[rows + 1] + discount * follows[rows + 1]
     return follows.astype(np.float32)
+
+
+def counted_from(data: Transitions, zero: float, discount: float) -> Transitions:
+    """The same data with rewards counted from `zero`: every policy's value rises by -zero / (1 - gamma).
+
+    Each row pays r - zero. After an end nothing is paid for ever, which is -zero at every step when counted from
+    `zero`, so a terminal row pays r - zero - gamma zero / (1 - gamma).
+    """
+    if zero == 0.0:
+        return data
+    paid = np.where(data.terminals > 0, zero / (1.0 - discount), zero)
+    return replace(data, rewards=(data.rewards - paid).astype(np.float32))

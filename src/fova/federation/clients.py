@@ -16,6 +16,7 @@ from fova.data.action_kind import ActionKind, LoggedActions, discrete_actions
 from fova.data.doubts import remarks
 from fova.data.normalise import Normaliser
 from fova.data.paths import as_path
+from fova.data.returns import counted_from
 from fova.data.tables.arrow import insist_on_table
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
@@ -243,6 +244,11 @@ class Federation:
     def summary(self) -> Table:
         """A table of the clients' data: rows, episodes, mean return."""
         return partition.summary(self.clients)
+
+    def counted_from(self, zeros: Mapping[str, float], discount: float) -> "Federation":
+        """The same federation with every client's rewards counted from its zero (`fova.data.returns`)."""
+        clients = {name: counted_from(data, zeros[name], discount) for name, data in self.clients.items()}
+        return replace(self, clients=clients)
 
     def prepared(
         self, normaliser: Normaliser, reward_factors: Mapping[str, float] | None = None

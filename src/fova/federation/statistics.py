@@ -85,12 +85,12 @@ class ClientStatistics:
         ends = self.terminals / self.rows
         return (1.0 - discount) * self.mean_reward / (1.0 - discount * (1.0 - ends))
 
-    def reward_unit(self, discount: float) -> float:
-        """The size of what one step is worth, or the spread of the rewards if they cancel out."""
+    def reward_unit(self, discount: float, zero: float = 0.0) -> float:
+        """The size of what one step is worth above `zero`, or the spread of the rewards if they cancel out."""
         variance = max(self.reward_squares / self.rows - self.mean_reward**2, 0.0)
         # (1 - gamma) times the standard deviation of a discounted sum of independent rewards.
         spread = variance * (1.0 - discount) / (1.0 + discount)
-        return math.sqrt(self.step_value(discount) ** 2 + spread)
+        return math.sqrt((self.step_value(discount) - zero) ** 2 + spread)
 
 
 def client_statistics(data: Transitions, reward_scale: float = 1.0, normalise: bool = True) -> ClientStatistics:
@@ -138,16 +138,23 @@ class Statistics:
     reward_unit: float = 1.0  # rewards are divided by it during training
     log_weights: Mapping[str, float] = field(default_factory=dict)  # by the returns in each client's data
     remarks: tuple[str, ...] = ()  # for the operator, about claims that were not believed
+    reward_zero: float = 0.0  # rewards are counted from it during training
 
     def to_json(self) -> dict[str, Any]:
         frame = {"mean": self.normaliser.mean.tolist(), "std": self.normaliser.std.tolist()}
-        return {"normaliser": frame, "reward_unit": self.reward_unit, "log_weights": dict(self.log_weights)}
+        reward = {"reward_unit": self.reward_unit, "reward_zero": self.reward_zero}
+        return {"normaliser": frame, **reward, "log_weights": dict(self.log_weights)}
 
     @staticmethod
     def from_json(content: Any) -> "Statistics":
         frame = content["normaliser"]
         mean, std = (np.asarray(frame[name], np.float32) for name in ("mean", "std"))
-        return Statistics(Normaliser(mean, std), float(content["reward_unit"]), dict(content["log_weights"]))
+        return Statistics(
+            Normaliser(mean, std),
+            float(content["reward_unit"]),
+            dict(content["log_weights"]),
+            reward_zero=float(content.get("reward_zero", 0.0)),  # older runs counted from 0
+        )
 
 
 def common_normaliser(
@@ -197,18 +204,25 @@ def derive(
     discount: float,
     unit: float | None,
     largest_share: float | None = None,
+    zero: float | None = None,
 ) -> Statistics:
-    """The federation's constants. `unit` is the unit of reward where one is given; None derives it."""
+    """The federation's constants. `unit` is the unit of reward where one is given; None derives unit and zero.
+
+    `zero` is the zero of reward where it is that of more data than these clients hold now.
+    """
     log_weights = weights_by_returns(clients, discount, largest_share)
     remarks: tuple[str, ...] = ()
-    if unit is None:
-        unit, remarks = common_unit(clients, log_weights, discount, largest_share)
+    if unit is not None:
+        zero = 0.0
+    else:
+        zero = common_zero(clients, discount, largest_share) if zero is None else zero
+        unit, remarks = common_unit(clients, log_weights, discount, largest_share, zero)
         if not SMALLEST <= unit <= LARGEST:
             raise FovaError(
                 f"One step is worth about {unit:.3g} to these clients, and training computes in single precision. "
                 f"Give the rewards in a unit between {SMALLEST:g} and {LARGEST:g}, or set --reward-scale."
             )
-    return Statistics(normaliser, unit, log_weights, remarks)
+    return Statistics(normaliser, unit, log_weights, remarks, zero)
 
 
 def weights_by_returns(
@@ -236,14 +250,22 @@ def weights_by_returns(
 
 def _weights(clients: Mapping[str, ClientStatistics], discount: float, compare: bool) -> dict[str, float]:
     values = {name: client.step_value(discount) for name, client in clients.items()}
-    best = max(values.values(), default=0.0)
-    lowest = _lowest([client.low_reward for client in clients.values()], best, compare)
-    if any(client.terminals for client in clients.values()):
-        lowest = min(lowest, 0.0)  # nothing is paid after an end
+    best, lowest = _best_and_lowest(clients, discount, compare)
     distance = best - lowest
     if not distance > 1e-9 * max(abs(best), abs(lowest)):  # all rewards are alike
         return dict.fromkeys(values, 0.0)
     return {name: max(LEAST_LOG_WEIGHT, SHARPNESS * (value - best) / distance) for name, value in values.items()}
+
+
+def _best_and_lowest(
+    clients: Mapping[str, ClientStatistics], discount: float, compare: bool
+) -> tuple[float, float]:
+    """What one step is worth to the best client, and the lowest reward."""
+    best = max((client.step_value(discount) for client in clients.values()), default=0.0)
+    lowest = _lowest([client.low_reward for client in clients.values()], best, compare)
+    if any(client.terminals for client in clients.values()):
+        lowest = min(lowest, 0.0)  # nothing is paid after an end
+    return best, lowest
 
 
 def _lowest(low_rewards: list[float], best: float, compare: bool) -> float:
@@ -254,18 +276,32 @@ def _lowest(low_rewards: list[float], best: float, compare: bool) -> float:
     return max(lowest, best - LOWEST_TIMES * (best - following))
 
 
+def common_zero(
+    clients: Mapping[str, ClientStatistics], discount: float, largest_share: float | None = None
+) -> float:
+    """The reward from which rewards are counted: 0, or the lowest reward if even the best client's data costs.
+
+    New critics are close to 0. If all that can be earned is below 0, every untrained value is better than the
+    truth, and where the larger of two values counts it is the untrained one. Counted from the lowest reward, the
+    same task has values above 0.
+    """
+    best, lowest = _best_and_lowest(clients, discount, _compares(len(clients), largest_share))
+    return min(lowest, 0.0) if best < 0.0 else 0.0
+
+
 def common_unit(
     clients: Mapping[str, ClientStatistics],
     log_weights: Mapping[str, float],
     discount: float,
     largest_share: float | None = None,
+    zero: float = 0.0,
 ) -> tuple[float, tuple[str, ...]]:
     """The geometric mean of the clients' units, each counted by its weight; 1 if no client has a reward.
 
     From five clients on, a client is compared with the median of the others. If it would move the unit away from
     there by more than a factor of 2, it does not count; remarks name such clients.
     """
-    units = {name: client.reward_unit(discount) for name, client in clients.items()}
+    units = {name: client.reward_unit(discount, zero) for name, client in clients.items()}
     paid = [name for name, unit in units.items() if unit > 0.0]
     if not paid:
         return 1.0, ()

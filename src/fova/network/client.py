@@ -284,10 +284,12 @@ class Client:
     def _data(self, statistics: Statistics) -> Data:
         """The client's data as it is trained on. It stays in memory for as long as the statistics stay."""
         frame = statistics.normaliser
-        key = (frame.mean.tobytes(), frame.std.tobytes(), statistics.reward_unit)
+        key = (frame.mean.tobytes(), frame.std.tobytes(), statistics.reward_unit, statistics.reward_zero)
         if self._prepared is None or self._prepared[0] != key:
-            factors = {self.config.name: self.plan.run.reward_scale / statistics.reward_unit}
-            (prepared,) = self.federation.prepared(frame, factors).values()
+            name, times = self.config.name, self.plan.run.reward_scale
+            zeros = {name: statistics.reward_zero / times}
+            members = self.federation.counted_from(zeros, self.plan.algorithm.discount)
+            (prepared,) = members.prepared(frame, {name: times / statistics.reward_unit}).values()
             self._prepared = key, self.plan.data_of(prepared)
         return self._prepared[1]
 

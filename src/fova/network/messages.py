@@ -12,7 +12,7 @@
                                                     where a policy is judged, reward_range: powers of two
     round (train)   server -> client   ConfigRecord about: version, run, plan, round, counted, fingerprint
                                        ArrayRecord  broadcast:  actor/..., critic/..., extra/...
-                                       ArrayRecord  frame: mean, std, reward_unit
+                                       ArrayRecord  frame: mean, std, reward_unit, reward_zero
                     client -> server   ConfigRecord about: version, run, client, round, fingerprint
                                        ArrayRecord  parameters: actor/..., critic/..., extra/...
                                                     (in the form that the plan's envelope encodes)
@@ -95,6 +95,7 @@ def round_questions(plan: Plan, number: int, broadcast: Any, statistics: Statist
         "mean": statistics.normaliser.mean,
         "std": statistics.normaliser.std,
         "reward_unit": np.asarray(statistics.reward_unit, np.float64),
+        "reward_zero": np.asarray(statistics.reward_zero, np.float64),
     }
     records = {"broadcast": _record(named_arrays(broadcast)), "frame": _record(frame)}
     return lambda counted: RecordDict({"about": _about(plan.run_id, **facts, counted=counted), **records})
@@ -126,16 +127,21 @@ def read_round_question(content: RecordDict, plan: Plan, broadcast_like: Any) ->
     expected = expected_arrays(broadcast_like)
     broadcast = from_named_arrays(_arrays(content, "broadcast", expected), broadcast_like)
     columns = (plan.space.observation,)
-    shapes = {"mean": (columns, np.float32), "std": (columns, np.float32), "reward_unit": ((), np.float64)}
+    shapes = dict.fromkeys(("mean", "std"), (columns, np.float32)) | dict.fromkeys(
+        ("reward_unit", "reward_zero"), ((), np.float64)
+    )
     try:
         frame = _arrays(content, "frame", shapes)
     except Refused as error:
         if "frame" not in content.array_records:
             raise
         raise Refused(f"The normaliser does not fit observations of {columns[0]} numbers: {error}") from error
-    statistics = Statistics(Normaliser(frame["mean"], frame["std"]), float(frame["reward_unit"]))
-    if not (np.isfinite(statistics.reward_unit) and statistics.reward_unit > 0.0):
-        raise Refused(f"The unit of reward is {statistics.reward_unit}, but must be a number above 0.")
+    unit, zero = float(frame["reward_unit"]), float(frame["reward_zero"])
+    statistics = Statistics(Normaliser(frame["mean"], frame["std"]), unit, reward_zero=zero)
+    if not (np.isfinite(unit) and unit > 0.0):
+        raise Refused(f"The unit of reward is {unit}, but must be a number above 0.")
+    if not (np.isfinite(zero) and zero <= 0.0):
+        raise Refused(f"The zero of reward is {zero}, but must be 0 or a number below it.")
     return int(about["round"]), int(about["counted"]), broadcast, statistics
 
 

@@ -263,6 +263,8 @@ def read_statistics(files: RunDirectory, columns: int) -> Mapping[str, Any] | No
             raise normaliser.wrong(name, values, f"must be a list of {columns} numbers{above}")
     if not POSITIVE.holds(unit := table.number("reward_unit")):
         raise table.wrong("reward_unit", unit, "must be a number above 0")
+    if "reward_zero" in table.content and not Within(most=0).holds(zero := table.number("reward_zero")):
+        raise table.wrong("reward_zero", zero, "must be 0 or a number below it")
     for name in weights.content:
         weights.number(name)
     return table.content

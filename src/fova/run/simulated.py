@@ -18,7 +18,14 @@ from fova.federation.compression import COMPRESSIONS
 from fova.federation.engine import RoundReport, RoundSettings, State
 from fova.federation.shares import Share
 from fova.federation.simulation import Simulation
-from fova.federation.statistics import ClientStatistics, Statistics, client_statistics, common_normaliser, derive
+from fova.federation.statistics import (
+    ClientStatistics,
+    Statistics,
+    client_statistics,
+    common_normaliser,
+    common_zero,
+    derive,
+)
 from fova.machine import runtime
 from fova.run.config import Config, unit_of_reward
 
@@ -83,20 +90,30 @@ class SimulatedEngine:
         # Data sequences exist in simulations only, where no client lies. Their parts differ more than clients do.
         believed = share if len(self._told) == 1 else 1.0
         normaliser, remarks = common_normaliser(everything, self.space.observation, believed)
-        derived = [derive(told, normaliser, discount, unit, share) for told in self._told]
+        zero = common_zero(everything, discount, believed)
+        derived = [derive(told, normaliser, discount, unit, share, zero) for told in self._told]
         return [replace(statistics, remarks=remarks + statistics.remarks) for statistics in derived]
 
-    def _units(self, turn: int) -> dict[str, float]:
-        """Each client's unit of reward: the federation's, or its own where every client trains alone."""
-        derived = unit_of_reward(self.config.run, self.config.algorithm) is None
-        if derived and not self._settings.together:
-            discount = self.config.algorithm.discount
-            return {name: client.reward_unit(discount) or 1.0 for name, client in self._told[turn].items()}
-        return dict.fromkeys(self._turns[turn].clients, self.statistics[turn].reward_unit)
+    def _scales(self, turn: int) -> dict[str, tuple[float, float]]:
+        """Each client's zero and unit of reward: the federation's, or its own where every client trains alone.
+
+        A client's zero is the same in all turns, so that values keep their meaning.
+        """
+        discount, told = self.config.algorithm.discount, self._told
+        if unit_of_reward(self.config.run, self.config.algorithm) is not None or self._settings.together:
+            statistics = self.statistics[turn]
+            return dict.fromkeys(self._turns[turn].clients, (statistics.reward_zero, statistics.reward_unit))
+        own = {
+            name: common_zero({str(i): t[name] for i, t in enumerate(told)}, discount, 1.0) for name in told[turn]
+        }
+        return {name: (own[name], c.reward_unit(discount, own[name]) or 1.0) for name, c in told[turn].items()}
 
     def _prepared(self, turn: int) -> dict[str, Transitions]:
-        factors = {name: self.config.run.reward_scale / unit for name, unit in self._units(turn).items()}
-        return self._turns[turn].prepared(self.statistics[turn].normaliser, factors)
+        scales, times = self._scales(turn), self.config.run.reward_scale
+        zeros = {name: zero / times for name, (zero, _) in scales.items()}
+        factors = {name: times / unit for name, (_, unit) in scales.items()}
+        members = self._turns[turn].counted_from(zeros, self.config.algorithm.discount)
+        return members.prepared(self.statistics[turn].normaliser, factors)
 
     # --- The engine ---
 
@@ -118,8 +135,8 @@ class SimulatedEngine:
             self._turn = turn
         if state.round == 0 or turn == self._turn_of(state.round - 1):
             return state
-        before, now = self._units(turn - 1), self._units(turn)
-        return self.simulation.data_changed(state, {name: before[name] / now[name] for name in now})
+        before, now = self._scales(turn - 1), self._scales(turn)
+        return self.simulation.data_changed(state, {name: before[name][1] / now[name][1] for name in now})
 
     def _turn_of(self, rounds: int) -> int:
         """The turn of the data after this many rounds; one past the last when all are done."""

@@ -26,7 +26,7 @@ from fova.federation.clients import Federation
 from fova.federation.engine import RoundSettings
 from fova.federation.privacy import Privacy
 from fova.federation.simulation import Simulation
-from fova.federation.statistics import ClientStatistics, derive
+from fova.federation.statistics import ClientStatistics, common_unit, weights_by_returns
 from fova.machine import runtime
 from fova.policy import NORMALISER, Policy, load_policy
 from fova.settings import SEEDS, SMALLEST, Within, check_kinds, check_ranges
@@ -195,7 +195,7 @@ def in_progress(done: int, rounds: int, seconds: float) -> str:
 def scale_of(policy: Policy, clients: Mapping[str, ClientStatistics], discount: float) -> Scale:
     """The scale of the fit from what clients tell about the data that they judge on."""
     normaliser = normaliser_of(policy)
-    unit = derive(clients, normaliser, discount, None).reward_unit
+    unit = common_unit(clients, weights_by_returns(clients, discount), discount)[0]
     level = float(np.median([told.step_value(discount) for told in clients.values()])) / unit
     ranges = [told.reward_range for told in clients.values() if told.reward_range is not None]
     lowest, highest = min(r[0] for r in ranges), max(r[1] for r in ranges)
