@@ -72,9 +72,12 @@ def pieces(episode: Episode) -> list[Episode]:
     ]
 
 
+# In this case every algorithm counts rewards from the federation's zero, in its unit, as FOVA does by default.
+SAME_ZERO = "the same, counted from the lowest by all"
 # On Hopper episodes end when it falls. A constant would change what is best there, so its rewards are left alone.
 CASES = {
     "halfcheetah, all rewards negative": ("halfcheetah", all_negative),
+    SAME_ZERO: ("halfcheetah", all_negative),
     "halfcheetah, expert records of 50 steps": ("halfcheetah", lambda clients: cut_short(clients, "expert")),
     "halfcheetah, random records of 50 steps": (
         "halfcheetah",
@@ -82,6 +85,7 @@ CASES = {
     ),
     "hopper, expert records of 50 steps": ("hopper", lambda clients: cut_short(clients, "expert")),
 }
+SETTINGS = {SAME_ZERO: {"reward_unit": "federation"}}
 VARIANTS = {variant.label: variant for variant in (RECOMMENDED, *SAME_WEIGHTS)}
 
 
@@ -108,7 +112,7 @@ def score(case: str, label: str, seed: int) -> float:
             preset=variant.preset,
             directory=Path(folder) / "run",
             seed=seed,
-            **SCALE.run | {"evaluate_every": 0} | settings | variant.run,
+            **SCALE.run | {"evaluate_every": 0} | settings | variant.run | SETTINGS.get(case, {}),
         )
     assert result.server is not None
     assert result.server.score is not None

@@ -97,7 +97,7 @@ def test_a_client_that_trains_alone_has_its_own_zero(federation):
 
 
 def test_a_client_that_trains_alone_has_its_own_unit(federation):
-    engine = engine_of(federation, mode="local")
+    engine = engine_of(moved(federation, 0.5), mode="local")
     units = {name: unit for name, (_, unit) in engine._scales(0).items()}
     assert units["a"] > 2 * units["b"], "the rewards of a are larger"
     assert len(set(engine_of(federation)._scales(0).values())) == 1, "together they share one"
