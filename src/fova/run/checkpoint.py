@@ -53,11 +53,10 @@ def save_checkpoint(directory: Path, state: State, belongs_to: str = "", shares:
     return path
 
 
-def save_share(directory: Path, state: State, belongs_to: str, own: range) -> Path:
+def save_share(directory: Path, state: State, belongs_to: str, own: range) -> None:
     """Write the learners of this process's clients, for the checkpoint that is written next."""
     path = _share(directory, state.round, own.start)
     _write(path, {"learners": state.learners}, state.round, belongs_to, {"memo": {}})
-    return path
 
 
 def _write(path: Path, tree: Any, rounds: int, belongs_to: str, more: dict[str, Any]) -> None:
