@@ -3,18 +3,20 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
-from deploy.made_policies import CHOICE, KINDS, SPACE, make_policy, observations
+from deploy.made_policies import CHOICE, KINDS, MEAN, SPACE, STD, make_policy, observations
 from fova.deploy import export
 from fova.deploy.export import export_onnx
 from fova.deploy.graph import REFUSED, policy_model
 from fova.errors import FovaError
 from fova.policy import LARGEST_INPUT, load_policy, stack
+from fova.recipe import Input, Recipe
 
 LEVELS = onnxruntime.GraphOptimizationLevel
 
@@ -182,3 +184,46 @@ main()
         )
         assert (ended.returncode, words in ended.stderr) == (code, True), ended.stderr
         assert "Traceback" not in ended.stderr
+
+
+# --- What a file is compared on ---
+
+
+def test_the_comparison_is_made_where_training_was():
+    drawn = np.random.default_rng(0).standard_normal((64, 3), np.float32)
+    np.testing.assert_array_equal(export._plausible(make_policy()), MEAN + STD * drawn)
+    np.testing.assert_array_equal(export._plausible(make_policy(normaliser=False)), drawn)
+
+
+def test_records_of_the_comparison_have_every_category_and_gaps_where_they_are_filled():
+    recipe = Recipe(
+        (
+            Input("hr"),
+            Input("lactate", "mean", mean=1.5),
+            Input("ward", "unknown", categories=("north", "south")),
+            Input("sex", categories=("f", "m")),
+            Input("age"),
+        )
+    )
+    numbers = np.arange(7 * recipe.width, dtype=np.float32).reshape(7, -1)
+    records, columns = export._records(recipe, numbers)
+    strange = "a category that no client had"
+    assert recipe.width == 10  # hr; lactate and whether it is missing; three places of each category; age
+    assert columns["hr"].tolist() == numbers[:, 0].tolist()
+    assert columns["age"].tolist() == numbers[:, 9].tolist()
+    assert np.isnan(columns["lactate"]).tolist() == [True, False, False, True, False, False, True]
+    assert columns["lactate"][1] == numbers[1, 1]
+    assert columns["ward"].tolist() == ["north", "south", strange, "", "north", "south", strange]
+    assert columns["sex"].tolist() == ["f", "m", strange, "f", "m", strange, "f"]
+    assert [record["hr"] for record in records] == numbers[:, 0].tolist()
+    assert records[4] == {name: values[4] for name, values in columns.items()}
+
+
+def test_the_difference_is_a_share_of_the_range_of_an_action():
+    policy = make_policy()
+    low, high = policy.space.action.bounds
+    rows = export._plausible(policy)
+    other = replace(policy, weights=policy.weights | {"last.bias": policy.weights["last.bias"] + 0.05})
+    expected = (np.abs(other(rows) - policy(rows)) / (high - low)).max()
+    assert expected > export.TOLERANCE
+    assert export._difference(policy, policy_model(other, "error")) == pytest.approx(expected, rel=1e-3)
