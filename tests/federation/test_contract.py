@@ -112,7 +112,7 @@ def test_messages_may_be_dicts(clients, settings):
 
 
 def test_an_algorithm_of_its_own_kind_is_trained_saved_and_resumed(clients, tmp_path, monkeypatch):
-    monkeypatch.setitem(algorithms.by_name(), "dict-messages", DictMessages)
+    monkeypatch.setitem(algorithms.installed(), "dict-messages", DictMessages)
     settings = {"algorithm": "dict-messages", "rounds": 3, "local_steps": 2, "checkpoint_seconds": 0.0}
     federation = fova.Federation.of(clients)
     whole = fova.train(clients=federation, directory=tmp_path / "whole", **settings)
@@ -186,7 +186,7 @@ class ChoosesAmongThree(DictMessages):
 
 
 def test_a_policy_that_nobody_could_play_is_refused_before_training(clients, tmp_path, monkeypatch):
-    monkeypatch.setitem(algorithms.by_name(), "three", ChoosesAmongThree)
+    monkeypatch.setitem(algorithms.installed(), "three", ChoosesAmongThree)
     with pytest.raises(FovaError, match=r"Categorical(.|\n)*a DeterministicActor or a CategoricalActor"):
         fova.train(clients=fova.Federation.of(clients), algorithm="three", directory=tmp_path / "run", rounds=1)
     assert not (tmp_path / "run").exists()

@@ -57,7 +57,7 @@ def networked(config, files, folder):
 @pytest.mark.parametrize("example", ["fed_awac", "fed_adam", "scaffold"])
 def test_an_example_runs_alike_in_simulation_and_over_the_network(example, files, tmp_path, monkeypatch):
     kind = algorithms.get(str(EXAMPLES / f"{example}.py"))
-    monkeypatch.setitem(algorithms.by_name(), kind.name, kind)  # over a network only installed algorithms run
+    monkeypatch.setitem(algorithms.installed(), kind.name, kind)  # over a network only installed algorithms run
     config = config_of(kind.name)
     first, one = simulated(config, files)
     other = networked(config, files, tmp_path)

@@ -23,19 +23,19 @@ from fova.spaces import ActionSpace, Box, Discrete, Space
 
 
 @cache
-def by_name() -> dict[str, type]:
-    """Every algorithm of this package that trains a policy."""
-    return {name: kind for name, kind in _named().items() if not evaluates(kind)}
-
-
-@cache
-def _named() -> dict[str, type]:
+def installed() -> dict[str, type]:
     """Every algorithm of this package, also those that evaluate a given policy."""
     found: dict[str, type] = {}
     for module in pkgutil.iter_modules(__path__):
         kinds = _algorithms_in(importlib.import_module(f"{__name__}.{module.name}"))
         found |= {vars(kind)["name"]: kind for kind in kinds}
     return found
+
+
+@cache
+def by_name() -> dict[str, type]:
+    """Every algorithm of this package that trains a policy."""
+    return {name: kind for name, kind in installed().items() if not evaluates(kind)}
 
 
 def evaluates(algorithm: Any) -> bool:
@@ -47,9 +47,9 @@ def get(name: str) -> type:
     """The class of an algorithm: one of this package by its name, or a user's as `path/to/file.py`."""
     if isinstance(name, str) and name.endswith(".py"):
         return _from_file(Path(name).resolve())
-    if name not in _named():
+    if name not in installed():
         raise unknown("algorithm", name, by_name(), "Give an algorithm of your own as the path of its .py file.")
-    return _named()[name]
+    return installed()[name]
 
 
 def configure(name: str, /, preset: str | None = None, **overrides: Any) -> Any:
