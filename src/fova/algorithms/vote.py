@@ -71,7 +71,7 @@ class SoftSources(NamedTuple):
     ) -> tuple[Float[Array, "2 batch"], Float[Array, "2 batch"]]:
         """Q of the data's action and the soft maximum of the three sources, with gradients for `critic`."""
         q_data, q_here = self.here.for_critic(critic, [BEHAVIOUR, self.winner])
-        q_next, q_uniform = self.others.for_critic(critic, [self.next_winner, len(self.others.actions) - 1])
+        q_next, q_uniform = self.others.for_critic(critic, [self.next_winner, -1])
         return q_data, soft_maximum(jnp.stack([q_here, q_next, q_uniform], axis=1), self.log_density, temperature)
 
 
