@@ -90,7 +90,7 @@ def command(arguments: list[str]) -> None:
     tables = {"server": ("fova.network.server_config", "ServerConfig")}
     config, options = parse_run(arguments, ServerOptions, "fova server", tables)
     from fova.network.deployment import Address, insist_on_a_free_port, serve
-    from fova.network.server_config import create_run, read_server, write_server
+    from fova.network.server_config import create_run, insist_on_default_rounds, read_server, write_server
     from fova.run.directory import VERDICT, RunDirectory, free_name, named
 
     anew = _given_anew(arguments) if options.resume else set()
@@ -102,6 +102,8 @@ def command(arguments: list[str]) -> None:
         network = options.server
         stem = f"server-{Path(config.algorithm_name).stem}-{config.task or 'data'}"
         path = free_name(stem, Path("runs")) if options.name is None else named(options.name)
+    if not network.judge and ("judge_rounds" in anew or not options.resume):
+        insist_on_default_rounds(network)
     folder = _check_certificates(network, options.insecure)
     address = Address(network.host, network.port, folder, network.control_hosts)
     if not options.prepare:

@@ -69,8 +69,6 @@ class ServerConfig:
         for host in self.control_hosts:
             if not is_address(host):  # callers are known by their addresses; a name would let nobody in
                 raise FovaError(f"control_hosts has {shown(host)}, but must be addresses such as 10.0.0.7.")
-        if not self.judge and self.judge_rounds != ServerConfig.judge_rounds:
-            raise FovaError("judge_rounds is given, but the policy is not judged. Add --judge.")
 
 
 def make_plan(config: Config, network: ServerConfig, run_id: str, agreed: Agreement | None = None) -> Plan:
@@ -132,6 +130,12 @@ def _described_space(config: Config, network: ServerConfig) -> Space:
         "Without a task the server cannot know how wide the data is. Give --task, or both --observation and "
         "--action, or for discrete actions --observation with --action-names or --discrete-actions NUMBER."
     )
+
+
+def insist_on_default_rounds(network: ServerConfig) -> None:
+    """Refuse rounds of a fit that will not take place."""
+    if network.judge_rounds != ServerConfig.judge_rounds:
+        raise FovaError("judge_rounds is given, but the policy is not judged. Add --judge.")
 
 
 def create_run(path: Path, config: Config, network: ServerConfig) -> RunDirectory:
