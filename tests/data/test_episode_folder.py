@@ -41,6 +41,12 @@ def test_files_come_in_the_order_of_their_names_and_end_their_episodes(folder):
     assert rows.notes == ()
 
 
+def test_one_file_is_enough(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_text("2")
+    assert read_table(tmp_path / "logs", READERS).observations[:, 0].tolist() == [2, 2]
+
+
 def test_other_files_are_listed(folder):
     (folder / "read\nme.md").write_text("x")
     (folder / "notes").write_text("1")
