@@ -77,13 +77,6 @@ DEAR = tuple(
     for name in ("cql-fl", "drpo")
 )
 
-# Imitation against Q: lambda is 10 by default (with a discount of 0.99).
-IMITATION = (
-    Variant("lambda 100", "fova", settings={"lam": 100.0}),
-    RECOMMENDED,
-    *(Variant(f"lambda {lam:g}", "fova", settings={"lam": lam}) for lam in (3.0, 1.0)),
-)
-
 # Gaussian actors with one standard deviation for all states: rows that are hard to predict count like all others.
 SHARED_STD = (
     Variant("fova, shared std", "fova", settings={"shared_std": True}),
@@ -214,20 +207,6 @@ ENTRIES = (
             for maze in ("medium", "large")
         ),
         (RECOMMENDED, *SAME_WEIGHTS, *SHARED_STD),
-        FIVE_SEEDS,
-    ),
-    Entry(
-        "shared-std",
-        "One standard deviation for all states, or one per state",
-        (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
-        (RECOMMENDED, SHARED_STD[0], SAME_WEIGHTS[1], SHARED_STD[2]),
-        FIVE_SEEDS,
-    ),
-    Entry(
-        "imitation",
-        "Weight of imitation against the Q term",
-        (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
-        IMITATION,
         FIVE_SEEDS,
     ),
     Entry(
