@@ -8,6 +8,7 @@ from scipy.special import ndtr
 
 from fova.networks import (
     LOG_STD_RANGE,
+    MLP,
     Categorical,
     Clipped,
     DiscreteTwinCritic,
@@ -225,6 +226,7 @@ def test_first_weights_and_layer_norm_unless_told_otherwise():
         make_critic(jax.random.key(0), SPACE, (8, 8)),
     )
     assert not actor.net.norms
+    assert not MLP(jax.random.key(0), 3, (8,), 2).norms
     assert len(critic.net.norms) == 2
     np.testing.assert_allclose(actor.net.layers[1].weight.T @ actor.net.layers[1].weight, 2 * np.eye(8), atol=1e-5)
     np.testing.assert_allclose(actor.net.last.weight.T @ actor.net.last.weight, 1e-4 * np.eye(4), atol=1e-8)
