@@ -141,6 +141,9 @@ def test_the_returns_of_whole_episodes_leave_out_one_that_is_cut_short(data):
     assert data.whole_episode_returns().tolist() == [3, 3, 2, 3]
     assert data[:4].whole_episode_returns().tolist() == [3]  # the second episode has one of its two steps
     assert data[3:7].whole_episode_returns().tolist() == [3, 2, 3]
+    two_and_a_half = from_episodes([episode(2), episode(3), episode(0)])[:4]
+    assert two_and_a_half.episode_returns().tolist() == [2, 3, 1]
+    assert two_and_a_half.whole_episode_returns().tolist() == [2, 3]
     assert data[:2].whole_episode_returns().tolist() == [1]  # all there is
     assert data[:0].whole_episode_returns().tolist() == []
 
