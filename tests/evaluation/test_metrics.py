@@ -51,6 +51,7 @@ def test_per_and_bwt_by_hand():
     a = [[1.0, 0.0, 0.0], [2.0, 5.0, 0.0], [3.0, 4.0, 8.0]]
     assert metrics.average_performance(a) == pytest.approx((3 + 4 + 8) / 3)
     assert metrics.backward_transfer(a) == pytest.approx(((3 - 1) + (4 - 5)) / 2)
+    assert metrics.backward_transfer([[1.0, 0.0], [4.0, 7.0]]) == 4 - 1
 
 
 def test_what_clients_report_is_averaged_over_the_rounds_they_took_part_in():

@@ -234,4 +234,7 @@ def test_a_task_reports_figures_of_its_own_over_all_episodes():
     assert played["one"].trajectories == []
     assert played["two"].to_json()["measures"] == {"largest": 4.0, "n": 4}
     assert merge(played, task).measures == {"largest": 4.0, "n": 4.0}
+    rows = replace(TASK, measures=lambda episodes: {"rows": sum(map(len, episodes))})
+    whole = play({"one": constant(1.0)}, rows, episodes=3, seed=0)["one"]
+    assert whole.measures == {"rows": 3 + 4 + 5}  # starts at 2, 3 and 4, down to 0
     assert "measures" not in play({"one": constant(1.0)}, TASK, episodes=2)["one"].to_json()
