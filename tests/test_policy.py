@@ -177,8 +177,14 @@ def test_a_policy_and_its_space_are_of_one_kind():
 
 def test_a_categorical_policy_with_too_few_outputs_is_refused(tmp_path):
     policy = linear(0.0, 0.0, 0.0)
-    Policy("categorical", policy.weights, Space(1, Discrete.numbered(4))).save(tmp_path / "policy.safetensors")
-    with pytest.raises(FovaError, match=r"last.weight has shape \(1, 3\), but \(1, 4\) is needed"):
+    words = r"last.weight has shape \(1, 3\), but \(1, 4\) is needed"
+    with pytest.raises(FovaError, match=words):
+        Policy("categorical", policy.weights, Space(1, Discrete.numbered(4)))
+    policy.save(tmp_path / "policy.safetensors")
+    about = json.loads((tmp_path / "policy.json").read_text())
+    about |= {"kind": "categorical", "space": Space(1, Discrete.numbered(4)).to_json()}
+    (tmp_path / "policy.json").write_text(json.dumps(about))
+    with pytest.raises(FovaError, match=words):
         load_policy(tmp_path)
 
 
@@ -259,7 +265,7 @@ def test_an_unknown_kind_or_action_space_is_refused():
     with pytest.raises(FovaError, match="'tree', but must be one of clipped, squashed, deterministic"):
         Policy("tree", policy.weights, SPACE)
     with pytest.raises(FovaError, match="acts in a Box"):
-        Policy("clipped", policy.weights, Space(3, "discrete"))
+        Policy("clipped", policy.weights, Space(3, Discrete.numbered(2)))
 
 
 def test_saved_and_loaded_gives_the_same_actions(tmp_path):

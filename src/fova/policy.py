@@ -18,9 +18,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fova.errors import FovaError
-from fova.machine.files import insist_on_regular, write_atomically
+from fova.machine.files import as_file, insist_on_regular, write_atomically
 from fova.recipe import Recipe, is_records
-from fova.settings import SEEDS, Within, fill, shown
+from fova.settings import SEEDS, Within, check_kinds, fill, shown
 from fova.spaces import Box, Discrete, Space
 
 Floats = NDArray[np.floating[Any]]
@@ -81,11 +81,13 @@ class Policy:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise FovaError(f"A policy's kind is {self.kind!r}, but must be one of {', '.join(KINDS)}.")
+        check_kinds(self, "of a policy")
         needed = Discrete if self.kind == "categorical" else Box
         if not isinstance(self.space.action, needed):
             raise FovaError(
                 f"A {self.kind} policy acts in a {needed.__name__}, but its action space is {self.space.action!r}."
             )
+        _insist_on_shapes(self)
 
     def __call__(self, observations: ArrayLike) -> Actions:
         outputs = self._outputs(observations)
@@ -96,11 +98,15 @@ class Policy:
     def sample(self, observations: ArrayLike, rng: np.random.Generator) -> Actions:
         """Actions drawn from the policy's distribution (for a deterministic policy: its actions)."""
         outputs = self._outputs(observations)
-        if self.kind == "categorical":  # the largest logit plus Gumbel noise is a draw from the softmax
-            return (outputs + rng.gumbel(size=outputs.shape)).argmax(axis=-1)
-        noise = None
-        if self.kind != "deterministic":
+        if self.kind == "deterministic":
+            return self.space.action.from_unit(self._unit_actions(outputs, None))
+        try:
+            if self.kind == "categorical":  # the largest logit plus Gumbel noise is a draw from the softmax
+                return (outputs + rng.gumbel(size=outputs.shape)).argmax(axis=-1)
             noise = rng.standard_normal((*outputs.shape[:-1], self.space.action.size), np.float32)
+        except (AttributeError, TypeError) as error:
+            words = "but must be a Generator, such as numpy.random.default_rng(0)"
+            raise FovaError(f"rng is {shown(rng)}, {words}.") from error
         return self.space.action.from_unit(self._unit_actions(outputs, noise))
 
     def probabilities(self, observations: ArrayLike) -> Floats:
@@ -116,6 +122,12 @@ class Policy:
         """
         if self.kind == "categorical":
             raise FovaError("A categorical policy has discrete actions, which are not numbers in [-1, 1].")
+        if noise is not None:
+            noise = _as_floats(noise, "The noise")
+            if noise.shape[-1:] != (self.space.action.size,):
+                raise FovaError(
+                    f"The noise has shape {noise.shape}, but needs {self.space.action.size} numbers per action."
+                )
         return self._unit_actions(self._outputs(observations), noise)
 
     @property
@@ -188,13 +200,19 @@ class Policy:
 
     def save(self, path: str | Path) -> None:
         """Write `path` (ending in .safetensors) and the .json beside it; neither is ever half-written."""
-        path = Path(path)
+        path = as_file("path", path)
+        if path.suffix != SUFFIX:
+            raise FovaError(f"The policy's file is {path}, but its name must end in {SUFFIX}.")
         description: dict[str, Any] = {"format": FORMAT, "kind": self.kind, "space": self.space.to_json()}
         if self.inputs is not None:
             description["inputs"] = self.inputs.to_json()
         description |= {name: fact for name, fact in self.facts.items() if name not in description}
+        try:
+            about = json.dumps(description, indent=2, allow_nan=False) + "\n"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise FovaError(f"The policy's facts cannot be written as JSON: {error}.") from error
         write_atomically(path, save({name: np.ascontiguousarray(v) for name, v in self.weights.items()}))
-        write_atomically(path.with_suffix(".json"), (json.dumps(description, indent=2) + "\n").encode())
+        write_atomically(path.with_suffix(".json"), about.encode())
 
 
 def _forward(x: Floats, layers: Sequence[_Layer]) -> Floats:
@@ -229,17 +247,17 @@ def _depth(weights: dict[str, Floats]) -> int:
     return sum(name.startswith("layers.") and name.endswith(".weight") for name in weights)
 
 
-def _as_floats(observations: ArrayLike) -> Floats:
+def _as_floats(observations: ArrayLike, what: str = "Observations") -> Floats:
     if isinstance(observations, np.ma.MaskedArray) and np.ma.is_masked(observations):
-        raise FovaError("Observations hold masked values, and a policy needs every number. Fill them in.")
+        raise FovaError(f"{what} hold masked values, and a policy needs every number. Fill them in.")
     try:
         given = np.asarray(observations)
         if given.dtype.kind in "USMmcV":  # texts, times and complex numbers become numbers of another meaning
-            raise FovaError(f"Observations must be arrays of numbers, but hold {given.dtype}.")
+            raise FovaError(f"{what} must be arrays of numbers, but hold {given.dtype}.")
         with np.errstate(over="ignore"):  # what becomes infinite is refused
             return given.astype(np.float32, copy=False)
-    except (TypeError, ValueError) as error:
-        raise FovaError(f"Observations must be arrays of numbers: {error}.") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FovaError(f"{what} must be arrays of numbers: {error}.") from error
 
 
 def _not_finite(observations: Floats, rows: Floats) -> FovaError:
@@ -257,6 +275,8 @@ def _not_finite(observations: Floats, rows: Floats) -> FovaError:
 
 def stack(policies: Sequence[Policy]) -> Policy:
     """Several policies of the same shape as one: observations [policies, batch, columns] in, actions out."""
+    if not isinstance(policies, list | tuple) or not policies or not all(isinstance(p, Policy) for p in policies):
+        raise FovaError(f"policies is {shown(policies)}, but must be a list of policies, one at least.")
     first = policies[0]
     shapes = {name: weights.shape for name, weights in first.weights.items()}
     for policy in policies[1:]:
@@ -419,24 +439,38 @@ def insist_on_sound_weights(policy: Policy) -> None:
         raise FovaError(
             f"its records make {policy.inputs.width} numbers, but its observations have {policy.space.observation}"
         )
+    for name, shape in _expected_shapes(policy).items():
+        values = policy.weights[name]
+        if values.shape != shape:
+            raise _wrong_shape(policy, name, shape)
+        if not np.isfinite(values).all() or (name == "observation_std" and not (values > 0.0).all()):
+            raise FovaError(f"its {name} holds numbers that are NaN, infinite or, for a spread, not above 0")
+
+
+def _insist_on_shapes(policy: Policy) -> None:
+    """Refuse weights that are no arrays, missing, unknown or of a wrong shape. Policies may be stacked."""
+    for name, values in policy.weights.items():
+        if not isinstance(name, str) or not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+            raise FovaError(f"its weight {shown(name)} is {shown(values)}, but must be an array of numbers")
     shapes = _expected_shapes(policy)
     wrong = sorted(set(policy.weights) ^ set(shapes))
     if wrong:
         raise FovaError(f"its weights {', '.join(wrong)} are missing or unknown")
     for name, shape in shapes.items():
-        values = policy.weights[name]
-        if values.shape != shape:
-            raise FovaError(
-                f"its {name} has shape {values.shape}, but {shape} is needed for {policy.space.words()}"
-            )
-        if not np.isfinite(values).all() or (name == "observation_std" and not (values > 0.0).all()):
-            raise FovaError(f"its {name} holds numbers that are NaN, infinite or, for a spread, not above 0")
+        if policy.weights[name].shape[-len(shape) :] != shape:
+            raise _wrong_shape(policy, name, shape)
+
+
+def _wrong_shape(policy: Policy, name: str, shape: tuple[int, ...]) -> FovaError:
+    given = policy.weights[name].shape
+    return FovaError(f"its {name} has shape {given}, but {shape} is needed for {policy.space.words()}")
 
 
 def _expected_shapes(policy: Policy) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every weight, given the widths of the hidden layers and which optional parts there are."""
     weights, depth = policy.weights, _depth(policy.weights)
-    hidden = [weights[f"layers.{i}.bias"].size for i in range(depth) if f"layers.{i}.bias" in weights]
+    biases = [weights[f"layers.{i}.bias"] for i in range(depth) if f"layers.{i}.bias" in weights]
+    hidden = [bias.shape[-1] if bias.ndim else 0 for bias in biases]
     widths = [policy.space.observation, *hidden, _output_size(policy)]
     layers = [*(f"layers.{i}" for i in range(len(hidden))), "last"]
     shapes: dict[str, tuple[int, ...]] = {}

@@ -4,7 +4,7 @@ A field declares its range where it declares its type: `discount: Annotated[floa
 calls `check_ranges` when it is made, so that flags, files and Python programs meet the same check.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -63,6 +63,9 @@ class Within:
 
 SEEDS = Within(0, 2**32 - 1)  # JAX would take a larger one for another seed
 PORTS = Within(0, 65_535)
+SECONDS = Within(0.001, 1e6)
+CONNECTIONS = Within(1, 10_000)
+HELD_OUT = Within(0, 0.5)  # share of a client's episodes
 MOST_ROWS = 1_000_000_000
 ROWS = Within(1, MOST_ROWS)
 ANY = Within()  # where no range is declared; only algorithms in users' files have such fields
@@ -102,6 +105,18 @@ def check_kinds(settings: Any, where: str) -> None:
             name = setting_name(field.name)
             raise FovaError(f"{name} {where} is {shown(value)}, but must be {_spoken(hints[field.name])}.")
         object.__setattr__(settings, field.name, fitting)  # a number of NumPy as a plain one, a list as a tuple
+
+
+def argument(name: str, value: Any, hint: Any) -> Any:
+    """An argument that a Python program gave to a function, in the type that `hint` says; another is refused."""
+    kind, *more = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    fits, fitting = _fit(value, kind)
+    if not fits:
+        raise FovaError(f"{name} is {shown(value)}, but must be {_spoken(kind)}.")
+    for within in more:
+        if isinstance(fitting, Real) and not within.holds(fitting):
+            raise FovaError(f"{name} is {shown(value)}, but must be {within.in_words(fitting)}.")
+    return fitting
 
 
 def _numbers(value: Any) -> Iterator[Any]:
@@ -182,5 +197,6 @@ def _spoken(hint: Any) -> str:
         return "one of " + ", ".join(repr(option) for option in options)
     if origin is tuple:
         return f"a list, each {_spoken(options[0])}"
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a table"}
-    return words.get(origin or hint, str(hint))
+    words: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    words |= {dict: "a table", Callable: "a function"}
+    return words.get(origin or hint, f"a {(origin or hint).__name__}")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fova.errors import FovaError
-from fova.settings import LARGEST, SMALLEST, shown
+from fova.settings import LARGEST, SMALLEST, check_kinds, shown
 
 Floats = NDArray[np.float32]
 # A network has one output for each discrete action. A column with more values than this is hardly a choice.
@@ -31,8 +31,7 @@ class Box:
     @staticmethod
     def of(size: int, low: ArrayLike, high: ArrayLike) -> "Box":
         """A box of `size` columns; each bound is one number for all columns, or one number per column."""
-        with np.errstate(over="ignore"):  # such a bound is refused below
-            bounds = {"action_low": np.asarray(low, np.float32), "action_high": np.asarray(high, np.float32)}
+        bounds = {"action_low": _numbers(low), "action_high": _numbers(high)}
         for name, bound in bounds.items():
             if bound.shape not in ((), (1,), (size,)):
                 raise FovaError(
@@ -77,6 +76,18 @@ class Box:
         return f"{self.size} action {'column' if self.size == 1 else 'columns'}"
 
 
+def _numbers(bound: ArrayLike) -> Floats:
+    """A bound as an array. A text is no number, even if it looks like one."""
+    try:
+        given = np.asarray(bound)
+        if given.dtype.kind not in "fiubO":
+            raise TypeError(f"it holds {given.dtype}")
+        with np.errstate(over="ignore"):  # such a bound is refused later
+            return given.astype(np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FovaError(f"An action bound is {shown(bound)}, but must be numbers: {error}.") from error
+
+
 @dataclass(frozen=True)
 class Discrete:
     """A choice among named actions. In data an action is its code, a whole number from 0 to count - 1."""
@@ -88,7 +99,9 @@ class Discrete:
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.names, tuple) or not all(isinstance(name, str) and name for name in self.names):
+        if not isinstance(self.names, tuple) or not all(
+            isinstance(name, str) and name.strip() for name in self.names
+        ):
             raise FovaError(
                 f"The names of discrete actions must be texts that are not empty, but are {self.names!r}."
             )
@@ -131,6 +144,11 @@ class Space:
 
     observation: int
     action: ActionSpace
+
+    def __post_init__(self) -> None:
+        check_kinds(self, "of a space")
+        if self.observation < 1:
+            raise FovaError(f"A space has {self.observation} observation columns, but needs at least 1.")
 
     @staticmethod
     def unit(observation: int, action: int) -> "Space":

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -189,3 +191,29 @@ def test_what_a_file_sets_is_the_default_that_help_shows(fova_command, tmp_path)
     _, out, _ = fova_command("train", "--config", "run.toml", "--help-all")
     for default in ("(default: 0.25)", "(default: 7.5)", "(default: 77)"):
         assert default in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tasks", ""), "An argument is empty."),
+        (("judge", " "), "An argument is empty."),
+        (("export", "run", "-o", ""), "-o is empty."),
+        (("report", "run", "--output="), "--output is empty."),
+        (("server", "--resume="), "--resume is empty."),
+        (("data", "inspect", ""), "An argument is empty."),
+    ],
+)
+def test_an_empty_argument_is_refused(fova_command, arguments, words):
+    """It is often a variable that was not set, and as a path it would be the current folder."""
+    code, _, errors = fova_command(*arguments)
+    assert (code, words in errors) == (2, True)
+
+
+def test_a_deleted_folder_is_named_as_the_reason(tmp_path):
+    (tmp_path / "gone").mkdir()
+    command = f"cd {tmp_path}/gone && rmdir {tmp_path}/gone && {sys.executable} -m fova.commands.main"
+    ended = subprocess.run(
+        ["bash", "-c", f"{command} certificates make --hosts h --clients a"], capture_output=True, text=True
+    )
+    assert (ended.returncode, "The current folder was deleted" in ended.stderr) == (2, True)

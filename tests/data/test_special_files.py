@@ -179,3 +179,19 @@ def test_links_in_a_circle_above_a_client_are_no_traceback(tmp_path):
 
 def test_a_long_word_is_no_file():
     assert not is_file("x" * 5000)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch, kind):
+    file = tmp_path / f"ward.{kind}"
+    WRITERS[kind](file)
+    opened = Path.open
+
+    def locked(path, *arguments, **options):
+        if path.name == file.name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", locked)
+    with pytest.raises(FovaError, match="permission was denied"):
+        load(str(file))

@@ -233,3 +233,23 @@ def test_a_pipe_among_the_public_keys_is_skipped(copies):
     words = []
     assert list(registered(copies / "server", words.append)) == ["south"]
     assert "Not a regular file" in words[0]
+
+
+@pytest.mark.parametrize("full_at", ["ca.key", "ca.crt", "server.key", "server.crt", "client.key", "north.pub"])
+def test_on_a_full_disk_nothing_half_made_is_left(tmp_path, monkeypatch, full_at):
+    """A key without its certificate would be taken for finished at the next start."""
+    write = certificates._write
+
+    def full(path, content, mode):
+        write(path, content[: len(content) // 2] if path.name == full_at else content, mode)
+        if path.name == full_at:
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(certificates, "_write", full)
+        with pytest.raises(OSError, match="No space left"):
+            make(tmp_path, ["fl.example.org"], ["north"])
+    make(tmp_path, ["fl.example.org"], ["north"])
+    insist_on_sound_server(tmp_path / "server", "127.0.0.1")
+    insist_on_sound_client(tmp_path / "north")
+    assert list(registered(tmp_path / "server")) == ["north"]

@@ -1,13 +1,15 @@
 """Arguments of the Python functions that are of the wrong kind: a FovaError that says what is taken."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import fova
 from fova.errors import FovaError
-from fova.policy import Policy
+from fova.machine.listener import Limits
+from fova.policy import Policy, stack
 from fova.spaces import Space
 from hospitals import hospital
 from tiny import make_transitions, save_npz
@@ -124,3 +126,167 @@ def test_whole_numbers_and_a_mask_that_hides_nothing_are_observations():
     expected = small_policy()(np.array([1.0, 0.0, 1.0]))
     for same in ([1, 0, 1], [True, False, True], np.ma.masked_array([1.0, 0.0, 1.0], [0, 0, 0])):
         np.testing.assert_array_equal(small_policy()(same), expected)
+
+
+# --- The other functions ---
+
+
+def federation():
+    return fova.Federation.of({"a": make_transitions(0), "b": make_transitions(1)})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"federation": None}, "federation is None, but must be a Federation."),
+        ({"federation": {"a": make_transitions(0)}}, "but must be a Federation."),
+        ({"discount": 1}, "discount is 1, but must be at least 0 and below 1."),
+        ({"discount": -1.0}, "discount is -1.0, but must be at least 0"),
+        ({"discount": float("nan")}, "discount is nan"),
+        ({"discount": "0.9"}, "discount is '0.9', but must be a number."),
+        ({"discount": 10**400}, "discount is 1000"),
+        ({"settings": {"rounds": 1}}, "settings is {'rounds': 1}, but must be a JudgeSettings."),
+        ({"tell": "x"}, "tell is 'x', but must be a function."),
+        ({"promise": "x"}, "promise is 'x', but must be a Promise."),
+    ],
+)
+def test_an_argument_of_judge_of_the_wrong_kind(given, words):
+    with pytest.raises(FovaError, match=re.escape(words)):
+        fova.judge(**{"policy": small_policy(), "federation": federation()} | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("run", "x.onnx"), "policy is 'run', but must be a Policy."),
+        ((small_policy(), None), "path is None, but must be the path of a file."),
+        ((small_policy(), b"x.onnx"), "path is b'x.onnx', but must be the path of a file."),
+        ((small_policy(), "a\0.onnx"), "must be the path of a file."),
+        ((small_policy(), "x.onnx", "ignore"), "on_invalid is 'ignore', but must be one of 'error', 'flag'."),
+        ((small_policy(), "x.onnx", None), "on_invalid is None"),
+    ],
+)
+def test_an_argument_of_export_of_the_wrong_kind(tmp_path, given, words):
+    with pytest.raises(FovaError, match=re.escape(words)):
+        fova.export_onnx(*given)
+    assert not list(tmp_path.glob("*.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"host": None}, "host is None, but must be a text."),
+        ({"host": b"127.0.0.1"}, "but must be a text."),
+        ({"host": ""}, "must be a name or an address"),  # to the system it would be all addresses
+        ({"host": "a\0b"}, "must be a name or an address"),
+        ({"host": "a" * 300}, "cannot listen on"),
+        ({"port": "8000"}, "port is '8000', but must be a whole number."),
+        ({"port": True}, "port is True, but must be a whole number."),
+        ({"port": 70_000}, "port is 70000, but must be at least 0 and at most 65,535."),
+        ({"warn_beyond": -1}, "warn_beyond is -1, but must be at least 0."),
+        ({"warn_beyond": float("nan")}, "warn_beyond is nan"),
+        ({"warn_beyond": None}, "warn_beyond is None, but must be a number."),
+        ({"limits": {"bytes": 3}}, "limits is {'bytes': 3}, but must be a Limits."),
+        ({"started": None}, "started is None, but must be a function."),
+    ],
+)
+def test_an_argument_of_serve_of_the_wrong_kind(given, words):
+    def begun(address):
+        pytest.fail("it serves")
+
+    with pytest.raises(FovaError, match=re.escape(words)):
+        fova.serve(**{"policy": small_policy(), "port": 0, "started": begun} | given)
+
+
+@pytest.mark.parametrize(
+    "given", [{"bytes": -1}, {"bytes": 1.5}, {"seconds": 0}, {"seconds": float("nan")}, {"connections": 0}]
+)
+def test_limits_out_of_range(given):
+    with pytest.raises(FovaError, match=next(iter(given))):
+        Limits(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"clients": [make_transitions(0)]}, "clients is a list, but must be a mapping"),
+        ({"clients": {"a": None}}, "The data of client 'a' is a NoneType, but must be Transitions."),
+        ({"clients": {3: make_transitions(0)}}, "A client is called 3, but a name must be a text."),
+        ({"clients": {"a": replace(make_transitions(0), actions=None)}}, "actions: holds NoneType, not numbers."),
+        ({"clients": {"a": replace(make_transitions(0), actions=np.full((54, 2), "x"))}}, "actions: holds <U1"),
+        ({"bounds": 1.0}, "bounds is 1.0, but must be a pair"),
+        ({"bounds": (-1, 0, 1)}, "bounds is (-1, 0, 1), but must be a pair"),
+        ({"bounds": ("-1", "1")}, "An action bound is '-1', but must be numbers"),
+        ({"bounds": (-(10**400), 1)}, "but must be numbers"),
+        ({"task": "hopper"}, "task is 'hopper', but must be a Task."),
+        ({"action": (-1, 1)}, "action is (-1, 1), but must be a Box or a Discrete."),
+        ({"actions": "both"}, "actions is 'both', but must be one of 'auto', 'discrete', 'continuous'."),
+    ],
+)
+def test_an_argument_of_a_federation_of_the_wrong_kind(given, words):
+    with pytest.raises(FovaError, match=re.escape(words)):
+        fova.Federation.of(**{"clients": {"a": make_transitions(0)}} | given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"share": share} for share in (-1, 0.9, float("nan"), None, "0.1", True)),
+        *({"share": 0.1, "seed": seed} for seed in ("x", -1, 1.5, 10**400)),
+    ],
+)
+def test_what_cannot_be_held_out(given):
+    with pytest.raises(FovaError, match=r"share is|seed is"):
+        federation().holding_out(**given)
+
+
+def test_a_share_of_numpy_is_a_share():
+    assert federation().holding_out(np.float64(0.2), np.int64(3)).held_out
+
+
+@pytest.mark.parametrize("rng", [None, 3, "x", np.random.RandomState(0)])
+def test_samples_need_a_generator(rng):
+    weights = {"last.weight": np.ones((3, 4), np.float32), "last.bias": np.zeros(4, np.float32)}
+    with pytest.raises(FovaError, match=r"numpy.random.default_rng\(0\)"):
+        Policy("squashed", weights, Space.unit(3, 2)).sample(np.ones(3), rng)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"weights": None}, "weights of a policy is None, but must be a table."),
+        ({"weights": {}}, "last.bias, last.weight are missing or unknown"),
+        ({"weights": {"last.weight": [[1.0]], "last.bias": [0.0]}}, "must be an array of numbers"),
+        ({"space": (3, 2)}, "space of a policy is (3, 2), but must be a Space."),
+        ({"facts": [1]}, "facts of a policy is [1], but must be a table."),
+    ],
+)
+def test_a_policy_of_wrong_parts(given, words):
+    with pytest.raises(FovaError, match=re.escape(words)):
+        replace(small_policy(), **given)
+
+
+@pytest.mark.parametrize("path", [None, 3, b"x.safetensors", "", "a\0.safetensors", "policy", "policy.json"])
+def test_where_no_policy_can_be_saved(tmp_path, path):
+    with pytest.raises(FovaError, match=r"must be the path of a file|must end in"):
+        small_policy().save(path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["ward.npz"]
+
+
+@pytest.mark.parametrize("fact", [object(), float("nan"), np.int64(3)])
+def test_facts_that_are_no_json_leave_no_half_policy(tmp_path, fact):
+    with pytest.raises(FovaError, match="cannot be written as JSON"):
+        replace(small_policy(), facts={"rounds": fact}).save(tmp_path / "policy.safetensors")
+    assert not list(tmp_path.glob("policy*"))
+
+
+@pytest.mark.parametrize("columns", [0, -1, "3", 3.0, None, True])
+def test_a_space_needs_columns(columns):
+    with pytest.raises(FovaError, match="observation"):
+        Space.unit(columns, 2)
+
+
+@pytest.mark.parametrize("policies", [None, 3, "x", [], [None]])
+def test_what_cannot_be_stacked(policies):
+    with pytest.raises(FovaError, match="must be a list of policies"):
+        stack(policies)

@@ -4,6 +4,7 @@ An error that the user can correct prints one message and ends with exit code 2.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 
@@ -128,9 +129,18 @@ def exit_code(work: Callable[[], None]) -> int:
         if isinstance(error, BrokenPipeError) and output_is_closed():
             discard_output()
             return OUTPUT_CLOSED
-        errors.error(f"{error}\nWhat was saved before is untouched.")
+        words = "The current folder was deleted. Change to another one: cd" if _folder_is_gone() else error
+        errors.error(f"{words}\nWhat was saved before is untouched.")
         return 2
     return 0
+
+
+def _folder_is_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _dispatch(arguments: list[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fova.commands.flags import parse
 from fova.commands.terminal import Terminal
-from fova.settings import PORTS, Within
+from fova.settings import CONNECTIONS, PORTS, SECONDS, Within
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -31,9 +31,9 @@ class ServeOptions:
     never warns."""
     max_bytes: Annotated[int, Within(1)] = 1_000_000
     """Largest body of a request."""
-    max_seconds: Annotated[float, Within(0.001, 1e6)] = 10.0
+    max_seconds: Annotated[float, SECONDS] = 10.0
     """Longest time that a client may take to send a request."""
-    max_connections: Annotated[int, Within(1, 10_000)] = 64
+    max_connections: Annotated[int, CONNECTIONS] = 64
     """Largest number of connections at once; further ones are told to try again later."""
 
 

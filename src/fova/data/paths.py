@@ -57,6 +57,8 @@ def refuse_special(file: Path) -> None:
     if not stat.S_ISREG(mode):
         kind = KINDS.get(stat.S_IFMT(mode), "a special file")
         raise fault(file, "", f"is {kind}, but a regular file is needed. Copy the data into a file.")
+    with decoding(file, "", "Make it readable for this user."), file.open("rb"):
+        pass  # a reader of one format may take a file that it cannot open for a damaged one
 
 
 def refuse_special_members(folder: Path) -> None:

@@ -178,12 +178,20 @@ def check(
 
     Without an action space, actions may have any number of columns and must lie between -1 and 1.
     """
-    problems = list(_shape_problems(data, observation_size, None if action is None else action.size))
-    if not problems:  # the checks of values need matching shapes
-        problems = list(_value_problems(data, action or Box.of(data.actions.shape[1], -1.0, 1.0)))
-    if problems:
+    # The checks of values need matching shapes.
+    _refuse(client, _shape_problems(data, observation_size, None if action is None else action.size))
+    _refuse(client, _value_problems(data, action or Box.of(data.actions.shape[1], -1.0, 1.0)))
+
+
+def check_shapes(data: Transitions, client: str) -> None:
+    """Raise an error that lists every field that is no array of numbers with one row per step."""
+    _refuse(client, _shape_problems(data, None, None))
+
+
+def _refuse(client: str, problems: Iterable[str]) -> None:
+    if found := list(problems):
         raise FovaError(
-            f"The data of client {client!r} cannot be used:\n" + "\n".join(f"  - {p}" for p in problems)
+            f"The data of client {client!r} cannot be used:\n" + "\n".join(f"  - {each}" for each in found)
         )
 
 

@@ -7,9 +7,10 @@ import numpy as np
 
 from fova.deploy.graph import ACTION, OBSERVATION, PROBABILITIES, OnInvalid, policy_model
 from fova.errors import FovaError
-from fova.machine.files import write_atomically
+from fova.machine.files import as_file, write_atomically
 from fova.policy import NORMALISER, Floats, Policy
 from fova.recipe import Recipe
+from fova.settings import argument
 from fova.spaces import Discrete
 
 ROWS_COMPARED = 64
@@ -23,7 +24,9 @@ def export_onnx(policy: Policy, path: str | Path, on_invalid: OnInvalid = "error
     that of 64 random observations near those of training, with ONNX's reference implementation. A file that differs
     by more than rounding is not written.
     """
-    path = Path(path)
+    policy = argument("policy", policy, Policy)
+    on_invalid = argument("on_invalid", on_invalid, OnInvalid)
+    path = as_file("path", path)
     if path.suffix != ".onnx":
         raise FovaError(f"The output is {path}, but an ONNX file's name must end in .onnx.")
     model = policy_model(policy, on_invalid)

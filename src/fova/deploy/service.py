@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from fova.deploy.answers import WARN_BEYOND, Answers, NotJSON
 from fova.errors import FovaError
 from fova.machine.listener import Connection, Limits, Listener
 from fova.policy import Policy, load_policy
+from fova.settings import Within, argument
 
 METHODS = {"/act": ("POST",), "/health": ("GET", "HEAD"), "/schema": ("GET", "HEAD")}
 JSON = "application/json"
@@ -32,7 +33,10 @@ def serve(
 ) -> None:
     """Serve a policy until Ctrl-C or SIGTERM. `started` is called with the service's address."""
     loaded = policy if isinstance(policy, Policy) else load_policy(policy)
-    Service(Answers(loaded, warn_beyond), host, port, limits or Limits()).run(started)
+    warn_beyond = argument("warn_beyond", warn_beyond, Annotated[float, Within(0)])
+    limits = argument("limits", limits, Limits | None) or Limits()
+    started = argument("started", started, Callable)
+    Service(Answers(loaded, warn_beyond), host, port, limits).run(started)
 
 
 class Service(Listener):

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from fova.data.action_kind import ActionKind, agreed_names, discrete_actions
 from fova.data.sources import Source
 from fova.errors import FovaError
+from fova.settings import shown
 from fova.spaces import ActionSpace, Box, Discrete
 
 Bounds = tuple[ArrayLike, ArrayLike] | None
@@ -93,6 +94,8 @@ def declared_bounds(found: Mapping[str, Source]) -> Bounds:
 
 def bounded(action: ActionSpace, bounds: tuple[ArrayLike, ArrayLike]) -> Box:
     """The continuous action space with other bounds."""
+    if not isinstance(bounds, list | tuple) or len(bounds) != 2:
+        raise FovaError(f"bounds is {shown(bounds)}, but must be a pair: the lowest and the highest action.")
     if isinstance(action, Discrete):
         raise FovaError("Action bounds are given, but actions are discrete. Leave action_low and action_high out.")
     return Box.of(action.size, *bounds)

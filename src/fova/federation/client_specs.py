@@ -55,6 +55,8 @@ class ClientSpec:
 
 def insist_on_name(name: str, whose: str) -> None:
     """Refuse a name that is empty, reserved, too long, or that a terminal cannot show."""
+    if not isinstance(name, str):
+        raise FovaError(f"{whose} is called {shown(name)}, but a name must be a text.")
     if not name.strip():
         raise FovaError(f"{whose} has an empty name. Leave the name out for the default.")
     if name == "server":

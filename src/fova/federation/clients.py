@@ -6,7 +6,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from rich.table import Table
@@ -20,7 +20,7 @@ from fova.data.returns import counted_from
 from fova.data.tables.arrow import insist_on_table
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
-from fova.data.transitions import Transitions, check, join, refuse_unbounded
+from fova.data.transitions import Transitions, check, check_shapes, join, refuse_unbounded
 from fova.errors import FovaError
 from fova.federation.action_spaces import Bounds, agreed_actions, bounded, declared_bounds, insist_on_actions
 from fova.federation.client_specs import (
@@ -34,6 +34,7 @@ from fova.federation.client_specs import (
 )
 from fova.federation.row_ranges import placed_rows
 from fova.recipe import Recipe
+from fova.settings import HELD_OUT, SEEDS, argument
 from fova.spaces import ActionSpace, Space
 from fova.tasks import datasets
 from fova.tasks.registry import Task
@@ -70,8 +71,10 @@ class Federation:
         number per column. The default is the task's action space, or -1 and 1 without a task. Actions beyond these
         need bounds. A column of integers is taken for codes of discrete actions, unless `actions` says continuous.
         """
-        if not clients:
-            raise FovaError("A federation needs at least one client.")
+        _insist_on_transitions(clients)
+        task = argument("task", task, Task | None)
+        action = argument("action", action, ActionSpace | None)
+        actions = argument("actions", actions, ActionKind)
         first = next(iter(clients.values()))
         observed, acted = (np.shape(values)[-1] for values in (first.observations, first.actions))
         space = task.space if task else Space.unit(observed, acted)
@@ -88,7 +91,6 @@ class Federation:
         elif task is None:
             refuse_unbounded(clients.values())
         for name, data in clients.items():
-            insist_on_name(name, "A client")
             check(data, name, space.action, space.observation)
         return Federation(clients, space, task)
 
@@ -206,6 +208,8 @@ class Federation:
 
         The same seed keeps the same episodes aside. `note` receives remarks about clients with too little data.
         """
+        share = argument("share", share, Annotated[float, HELD_OUT])
+        seed = argument("seed", seed, Annotated[int, SEEDS])
         if not share:
             return self
         parts = {name: hold_out.split(data, share, seed, name) for name, data in self.clients.items()}
@@ -267,6 +271,21 @@ class Federation:
             )
 
         return {name: frame(data, factors[name]) for name, data in self.clients.items()}
+
+
+def _insist_on_transitions(clients: Any) -> None:
+    """Refuse what is no mapping from names to transitions of sound shapes."""
+    if not isinstance(clients, Mapping):
+        raise FovaError(
+            f"clients is a {type(clients).__name__}, but must be a mapping from every client's name to Transitions."
+        )
+    if not clients:
+        raise FovaError("A federation needs at least one client.")
+    for name, data in clients.items():
+        insist_on_name(name, "A client")
+        if not isinstance(data, Transitions):
+            raise FovaError(f"The data of client {name!r} is a {type(data).__name__}, but must be Transitions.")
+        check_shapes(data, name)
 
 
 def _pieces(placed: Sequence[ClientSpec], loaded: Mapping[str, Transitions]) -> dict[str, Transitions]:

@@ -9,9 +9,17 @@ import sys
 from pathlib import Path
 
 from fova.errors import FovaError
+from fova.settings import shown
 
 SCRATCH = re.compile(r"\..+\.(?P<process>\d+)\.part")
 _being_written: set[Path] = set()  # files that this process is writing
+
+
+def as_file(name: str, given: object) -> Path:
+    """The path of a file that a Python program named."""
+    if not isinstance(given, str | Path) or str(given) in ("", ".") or "\0" in str(given):
+        raise FovaError(f"{name} is {shown(given)}, but must be the path of a file.")
+    return Path(given)
 
 
 def insist_on_regular(path: Path) -> Path:

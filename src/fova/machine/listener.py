@@ -19,10 +19,11 @@ from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from fova.errors import FovaError
 from fova.machine.interrupts import heeding_signals
+from fova.settings import CONNECTIONS, PORTS, SECONDS, Within, argument, check_kinds, check_ranges
 
 LARGEST_HEAD = 128 * 1024  # bytes of a request line and its headers
 REQUEST_LINE = re.compile(r"[!-~]+ [!-~]+ HTTP/1\.[0-9]")
@@ -45,11 +46,15 @@ BUSY = "\r\n".join(
 class Limits:
     """What a client may use."""
 
-    bytes: int = 1_000_000  # of a request's body
-    seconds: float = 10.0  # from the first byte of a request to its last one
-    idle_seconds: float = 30.0  # between two requests on one connection
-    connections: int = 64  # at once
-    stop_seconds: float = 5.0  # that requests have to finish when the server stops
+    bytes: Annotated[int, Within(0)] = 1_000_000  # of a request's body
+    seconds: Annotated[float, SECONDS] = 10.0  # from the first byte of a request to its last one
+    idle_seconds: Annotated[float, SECONDS] = 30.0  # between two requests on one connection
+    connections: Annotated[int, CONNECTIONS] = 64  # at once
+    stop_seconds: Annotated[float, SECONDS] = 5.0  # that requests have to finish when the server stops
+
+    def __post_init__(self) -> None:
+        check_kinds(self, "of the limits")
+        check_ranges(self)
 
 
 class Listener(ThreadingHTTPServer):
@@ -61,6 +66,9 @@ class Listener(ThreadingHTTPServer):
 
     def __init__(self, host: str, port: int, limits: Limits, handler: "type[Connection]", remedy: str) -> None:
         """`remedy` says what to do where the port cannot be had."""
+        host, port = argument("host", host, str), argument("port", port, Annotated[int, PORTS])
+        if not host or "\0" in host:
+            raise FovaError(f"host is {host!r}, but must be a name or an address of this machine.")
         self.limits = limits
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._connections = threading.BoundedSemaphore(limits.connections)
@@ -68,7 +76,7 @@ class Listener(ThreadingHTTPServer):
         self._idle = threading.Condition()
         try:
             super().__init__((host, port), handler)
-        except (OSError, OverflowError) as error:
+        except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or error
             raise FovaError(f"The service cannot listen on {host} port {port}: {reason}. {remedy}") from error
 

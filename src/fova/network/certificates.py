@@ -62,7 +62,7 @@ def make(directory: Path, hosts: Sequence[str], clients: Sequence[str], days: in
             raise FovaError("Name the address that clients will use for the server: --hosts fl.example.org")
         made += _make_server(server, hosts, days, ca_key, ca)
     for name in clients:
-        if not (directory / name).exists():
+        if not (directory / name / "client.key").exists():
             made += _make_client(directory / name, server, ca)
     return made
 
@@ -191,7 +191,7 @@ def _make_authority(folder: Path) -> list[Path]:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA384())
     )
-    return [_write_secret(folder / "ca.key", _pem(key)), _write(folder / "ca.crt", _certificate_pem(certificate))]
+    return _write_all({folder / "ca.key": _pem(key), folder / "ca.crt": _certificate_pem(certificate)})
 
 
 def _make_server(
@@ -214,11 +214,8 @@ def _make_server(
         )
         .sign(ca_key, hashes.SHA384())
     )
-    return [
-        _write_secret(folder / "server.key", _pem(key)),
-        _write(folder / "server.crt", _certificate_pem(certificate)),
-        _write(folder / "ca.crt", _certificate_pem(ca)),
-    ]
+    files = {"server.key": _pem(key), "server.crt": _certificate_pem(certificate), "ca.crt": _certificate_pem(ca)}
+    return _write_all({folder / name: content for name, content in files.items()})
 
 
 def _make_client(folder: Path, server: Path, ca: x509.Certificate) -> list[Path]:
@@ -228,11 +225,9 @@ def _make_client(folder: Path, server: Path, ca: x509.Certificate) -> list[Path]
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return [
-        _write_secret(folder / "client.key", secret),
-        _write(folder / "ca.crt", _certificate_pem(ca)),
-        _write(server / "clients" / f"{folder.name}.pub", public + b"\n"),
-    ]
+    registered_key = server / "clients" / f"{folder.name}.pub"
+    files = {folder / "client.key": secret, folder / "ca.crt": _certificate_pem(ca), registered_key: public + b"\n"}
+    return _write_all(files)
 
 
 # --- Pieces of a certificate ---
@@ -294,15 +289,22 @@ def _certificate_pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _write(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.write_bytes(content)
-    return path
+def _write_all(files: dict[Path, bytes]) -> list[Path]:
+    """Write files that belong together: all of them or, where a disk is full, none. Secrets are for their owner."""
+    made: list[Path] = []
+    try:
+        for path, content in files.items():
+            made.append(path)
+            _write(path, content, 0o600 if path.suffix == ".key" else 0o666)
+    except OSError:
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise
+    return made
 
 
-def _write_secret(path: Path, content: bytes) -> Path:
-    """Write a file that only its owner can read. The permissions are set when the file is created."""
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Write a file. Its permissions are set when it is created."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(content)
-    return path

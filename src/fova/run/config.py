@@ -27,7 +27,7 @@ from fova.federation.compression import Compression
 from fova.federation.privacy import Privacy
 from fova.machine import cluster
 from fova.machine.files import insist_on_regular
-from fova.settings import SEEDS, Within, by_field, check_ranges, fill, setting_name, shown
+from fova.settings import HELD_OUT, SEEDS, Within, by_field, check_ranges, fill, setting_name, shown
 from fova.version import __version__
 
 TABLES = ("task", "run", "algorithm", "client", "server", "columns")
@@ -104,7 +104,7 @@ class RunConfig:
     """Data that replaces that of all clients in turn, each for an equal share of the rounds: random expert medium.
     Observation statistics are those of the whole sequence. After each, a robot's policy is also played from states
     of the data of every source; see docs/experiments.md."""
-    hold_out: Annotated[float, Within(0, 0.5)] = 0.0
+    hold_out: Annotated[float, HELD_OUT] = 0.0
     """Share of every client's episodes that is kept aside and never trained on, for `fova judge`; 0.1 is usual."""
     select: Literal["last", "judge"] = "last"
     """Which round's policy is the result: the last, or the one that the judge estimates best on held-out episodes.

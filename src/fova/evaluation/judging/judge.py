@@ -29,7 +29,7 @@ from fova.federation.simulation import Simulation
 from fova.federation.statistics import ClientStatistics, common_unit, weights_by_returns
 from fova.machine import runtime
 from fova.policy import NORMALISER, Policy, load_policy
-from fova.settings import SEEDS, SMALLEST, Within, check_kinds, check_ranges
+from fova.settings import SEEDS, SMALLEST, Within, argument, check_kinds, check_ranges
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,11 @@ def judge(
     exact all the same: whoever simulates holds the data.
     """
     policy = policy if isinstance(policy, Policy) else load_policy(policy)
-    settings = settings or JudgeSettings()
+    federation = argument("federation", federation, Federation)
+    discount = argument("discount", discount, Annotated[float, Within(0, 1, below=True)])
+    settings = argument("settings", settings, JudgeSettings | None) or JudgeSettings()
+    tell = argument("tell", tell, Callable)
+    promise = argument("promise", promise, Promise | None)
     if policy.space != federation.space:
         raise FovaError(
             f"The policy has {policy.space.words()}, but the data has {federation.space.words()}, or other bounds. "
