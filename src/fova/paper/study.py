@@ -71,6 +71,12 @@ SAME_WEIGHTS = tuple(
     )
 )
 
+# The same rivals, whose critics also learn in the federation's unit of reward, as FOVA's do.
+SAME_UNIT = tuple(
+    replace(variant, label=f"{variant.label[:-1]}, unit)", run={**variant.run, "reward_unit": "federation"})
+    for variant in SAME_WEIGHTS[1:]  # cloning has no critics
+)
+
 # The two dear rivals with FOVA's client weights, FOVA's actor and LayerNorm in their critics.
 DEAR = tuple(
     Variant(f"{name} (returns)", name, preset="assisted", run={"aggregation": "returns"})
@@ -190,6 +196,13 @@ ENTRIES = (
         "FOVA and its rivals, with and without the same client weights",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
         (RECOMMENDED, *SAME_WEIGHTS, *BASELINES, IQL, RELEASED),
+        FIVE_SEEDS,
+    ),
+    Entry(
+        "same-unit",
+        "FOVA and its rivals with the same client weights and the same unit of reward",
+        (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
+        (RECOMMENDED, *SAME_UNIT),
         FIVE_SEEDS,
     ),
     Entry(
