@@ -61,12 +61,20 @@ def answer(connection, method, path, body=None, headers=None):
 
 
 def raw(service, sent, finish=False):
-    """What the service answers to bytes that need not be HTTP; everything until it closes the connection."""
+    """What the service answers to bytes that need not be HTTP; everything until it closes the connection.
+
+    It may answer and close before it has read everything, and on a busy machine before everything is sent.
+    """
+    answered = b""
     with socket.create_connection(service.server_address, timeout=PATIENCE) as connection:
-        connection.sendall(sent)
-        if finish:
-            connection.shutdown(socket.SHUT_WR)
-        return b"".join(iter(lambda: connection.recv(65536), b""))
+        with contextlib.suppress(OSError):
+            connection.sendall(sent)
+            if finish:
+                connection.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):
+            while received := connection.recv(65536):
+                answered += received
+    return answered
 
 
 def status_of(answered):
