@@ -62,6 +62,22 @@ def test_a_flag_from_habit_is_answered_with_ours(fova_command, flag, words):
     assert "All flags: fova train --help-all" in err
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--clients", "expert", "--clients", "random"), "--clients and then --clients"),
+        (("--rounds", "1", "--rounds=2"), "--rounds and then --rounds"),
+        (("--lambda", "1", "--lam", "2"), "--lambda and then --lambda"),
+        (("--local-steps", "1", "--local_steps", "1"), "--local-steps and then --local-steps"),
+        (("--normalise", "--no-normalise"), "--normalise and then --no-normalise"),
+    ],
+)
+def test_a_flag_that_comes_twice_is_refused(fova_command, flags, words):
+    code, out, err = fova_command("train", "--task", "maze2d-umaze", *flags)
+    assert (code, out) == (2, "")
+    assert f"{words} are given, but only the last would count" in err
+
+
 def test_a_habit_is_answered_only_with_flags_that_the_command_has(fova_command):
     code, _, err = fova_command("tasks", "--epochs", "3")
     assert code == 2

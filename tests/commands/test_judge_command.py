@@ -54,6 +54,14 @@ def test_from_files_to_a_verdict(wards, fova_command):
     assert found.federation.value == pytest.approx(expected.federation.value)
 
 
+def test_a_run_that_is_not_there_is_noticed_before_the_first_is_judged(wards, fova_command):
+    run = wards("one", "--hold-out", "0.3")
+    code, _, errors = fova_command("judge", "runs/one", "runs/none", *FIT)
+    assert code == 2
+    assert "runs/none" in errors
+    assert not (run / "judge.json").exists()
+
+
 def test_several_runs_are_ranked_and_odd_ones_are_told(wards, fova_command):
     wards("one", "--hold-out", "0.3")
     wards("two", "--hold-out", "0.3", "--algorithm", "fed-bc")

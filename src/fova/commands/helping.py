@@ -200,13 +200,22 @@ def _width() -> int:
 
 
 def check_flags(arguments: Sequence[str], command: type, prog: str) -> None:
-    """Refuse a flag that the command does not have, and say which one is meant."""
+    """Refuse a flag that the command does not have, and say which one is meant; refuse a flag that comes twice."""
     known = set(map(setting_name, flag_names(command)))
+    seen: dict[str, str] = {}
     for argument in arguments:
         given = setting_name(argument.partition("=")[0].removeprefix("--").replace("_", "-"))
-        if not re.match(r"--[A-Za-z]", argument) or given in known or given.startswith("tyro-"):
+        if not re.match(r"--[A-Za-z]", argument) or given.startswith("tyro-"):
             continue
-        raise _no_flag(given, known, prog)
+        if given not in known:
+            raise _no_flag(given, known, prog)
+        option = given.removeprefix("no-") if given.removeprefix("no-") in known else given
+        if option in seen:
+            raise FovaError(
+                f"--{seen[option]} and then --{given} are given, but only the last would count. Give one of them, "
+                "once, with all its values behind it."
+            )
+        seen[option] = given
 
 
 def insist_on_resuming_only(arguments: Sequence[str], allowed: set[str]) -> set[str]:

@@ -68,8 +68,10 @@ def command(arguments: list[str]) -> None:
         raise FovaError("A run is named twice. Name each run once.")
     from fova.evaluation.judging.judge import JudgeSettings
     from fova.progress import choose
-    from fova.run.judged import Judged, judge_run
+    from fova.run.judged import Judged, judge_run, run_and_policy
 
+    for run in options.runs:
+        run_and_policy(run)  # a run that is not there is noticed before the first is judged
     settings = JudgeSettings(**{name: getattr(options, name) for name in SETTINGS})
     terminal = Terminal()
     progress = choose(options.quiet or options.json, options.plain, terminal)

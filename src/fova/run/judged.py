@@ -55,7 +55,7 @@ def judge_run(
     directory. Then nothing is written.
     """
     progress = progress or Quiet()
-    run, policy = _run_and_policy(Path(path))
+    run, policy = run_and_policy(Path(path))
     config = load_config(run.path / "config.toml")
     tell = progress.status
     if data:
@@ -70,7 +70,7 @@ def judge_run(
     return judged
 
 
-def _run_and_policy(path: Path) -> tuple[RunDirectory, Policy | None]:
+def run_and_policy(path: Path) -> tuple[RunDirectory, Policy | None]:
     """The run of a path, and the policy if the path is a policy's file inside the run's directory."""
     if path.suffix != ".safetensors":
         return RunDirectory.open(path), None
