@@ -1,6 +1,7 @@
 """`fova judge` from a run of files to verdict, ranking and selection."""
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -192,8 +193,17 @@ def test_local_runs_have_a_policy_and_a_verdict_for_every_client(wards, fova_com
 
 def test_training_keeps_the_round_that_the_judge_prefers(wards, monkeypatch):
     from fova.evaluation.judging import judge as judging
+    from fova.run import training
 
-    monkeypatch.setattr(judging, "JudgeSettings", lambda **given: SETTINGS)
+    @dataclass(frozen=True)
+    class Quick(JudgeSettings):
+        steps: int = SETTINGS.steps
+        critics: int = SETTINGS.critics
+        hidden: tuple[int, ...] = SETTINGS.hidden
+        batch_size: int = SETTINGS.batch_size
+
+    monkeypatch.setattr(judging, "JudgeSettings", Quick)
+    monkeypatch.setattr(training, "SELECTION_ROUNDS", 1)
     run = wards("chosen", "--hold-out", "0.3", "--select", "judge", "--evaluate-every", "1")
     logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     values = {entry["round"]: entry["judge"]["value"] for entry in logged if "judge" in entry}
@@ -202,7 +212,8 @@ def test_training_keeps_the_round_that_the_judge_prefers(wards, monkeypatch):
     policy = fova.load_policy(run)
     assert policy.facts["rounds"] == best
     assert policy.facts["judged"]["value"] == values[best]
-    assert judge_run(run / "best" / f"round-{best:06d}.safetensors", SETTINGS).federation.value == values[best]
+    again = judge_run(run / "best" / f"round-{best:06d}.safetensors", Quick(rounds=1))
+    assert again.federation.value == values[best]
     assert len(list((run / "best").glob("*.safetensors"))) == 2
 
 

@@ -142,7 +142,7 @@ def test_a_policy_is_not_judged_on_what_trained_it(refused, fova_command, tmp_pa
         ({"judged": "x"}, "judged of its .json is 'x', but must be a table"),
         (
             {"space": {"observation": 4, "action": {"kind": "box", "low": [-(10**400), -1], "high": [1, 1]}}},
-            "space",
+            "must be numbers",
         ),
     ],
 )

@@ -70,9 +70,9 @@ def command(arguments: list[str]) -> None:
     from fova.progress import choose
     from fova.run.judged import Judged, judge_run, run_and_policy
 
+    settings = JudgeSettings(**{name: getattr(options, name) for name in SETTINGS})
     for run in options.runs:
         run_and_policy(run)  # a run that is not there is noticed before the first is judged
-    settings = JudgeSettings(**{name: getattr(options, name) for name in SETTINGS})
     terminal = Terminal()
     progress = choose(options.quiet or options.json, options.plain, terminal)
     try:
