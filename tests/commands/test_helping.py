@@ -78,6 +78,14 @@ def test_a_flag_that_comes_twice_is_refused(fova_command, flags, words):
     assert f"{words} are given, but only the last would count" in err
 
 
+@pytest.mark.parametrize("command", ["report", "plot", "export"])
+def test_a_short_flag_that_comes_twice_is_refused(fova_command, command):
+    for flags in (("-o", "a.html", "-o", "b.html"), ("--output", "a.html", "-o", "b.html")):
+        code, out, err = fova_command(command, "run", *flags)
+        assert (code, out) == (2, "")
+        assert "--output and then --output are given" in err
+
+
 def test_a_habit_is_answered_only_with_flags_that_the_command_has(fova_command):
     code, _, err = fova_command("tasks", "--epochs", "3")
     assert code == 2

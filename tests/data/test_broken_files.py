@@ -560,7 +560,7 @@ def test_episodes_that_are_there_twice_are_noted(tmp_path):
         (whole / f"more_{number}.npz").symlink_to(whole / "episode_0.npz")
     notes = load(whole).notes
     assert len(notes) == 4
-    assert notes[-1] == "So do 4 more files."
+    assert notes[-1] == "Further files like these: 4."
 
 
 def test_files_that_differ_are_not_noted(tmp_path):

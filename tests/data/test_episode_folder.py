@@ -66,7 +66,7 @@ def test_files_of_the_same_content_are_noted_three_of_them_by_name(folder):
         (folder / name).write_text("002")
     notes = read_table(folder, READERS).notes
     assert notes[:3] == tuple(f"{name}.log has the same content as c.log, and both count." for name in "dfg")
-    assert notes[3:] == ("So do 2 more files.",)
+    assert notes[3:] == ("Further files like these: 2.",)
 
 
 def test_a_folder_without_data_is_refused(tmp_path):

@@ -26,6 +26,13 @@ def test_episodes_and_transitions_come_back_as_they_were(tmp_path):
     assert source.notes == ()
 
 
+@pytest.mark.parametrize(("given", "other"), [("action_low", "action_high"), ("action_high", "action_low")])
+def test_one_bound_of_the_actions_alone_is_refused(tmp_path, given, other):
+    with pytest.raises(FovaError, match=f"{given} is given without {other}"):
+        save_npz(episodes(), tmp_path / "a.npz", **{given: 0.0})
+    assert not (tmp_path / "a.npz").exists()
+
+
 def test_episode_numbers_mark_the_boundaries_and_keep_their_order(tmp_path):
     file = write_npz(tmp_path / "a.npz", timeouts=None, episode=np.array(["z", "z", "z", "y", "y", "x", "w"]))
     source = load(file)

@@ -17,6 +17,7 @@ from fova.errors import FovaError
 from fova.settings import setting_name
 
 HELP = ("-h", "--help", "--help-all")
+SHORT = {"-o": "--output"}  # short names of flags
 WIDEST = 110
 FLAG_COLUMN = 26
 
@@ -204,6 +205,7 @@ def check_flags(arguments: Sequence[str], command: type, prog: str) -> None:
     known = set(map(setting_name, flag_names(command)))
     seen: dict[str, str] = {}
     for argument in arguments:
+        argument = SHORT.get(argument, argument)
         given = setting_name(argument.partition("=")[0].removeprefix("--").replace("_", "-"))
         if not re.match(r"--[A-Za-z]", argument) or given.startswith("tyro-"):
             continue

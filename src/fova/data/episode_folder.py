@@ -41,4 +41,4 @@ def _repeated(files: Sequence[Path]) -> list[str]:
             twin = first.setdefault((sizes[file], content), file)
             if twin is not file:
                 notes.append(f"{shown(file.name)} has the same content as {shown(twin.name)}, and both count.")
-    return notes[:FEW_NOTES] + [f"So do {len(notes) - FEW_NOTES} more files."] * (len(notes) > FEW_NOTES)
+    return notes[:FEW_NOTES] + [f"Further files like these: {len(notes) - FEW_NOTES}."] * (len(notes) > FEW_NOTES)

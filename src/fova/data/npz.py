@@ -21,6 +21,7 @@ from fova.data.memory import refuse_too_large
 from fova.data.paths import refuse_special
 from fova.data.rows import Table, spelled, table, unused
 from fova.data.transitions import Episode, Transitions, from_episodes
+from fova.errors import FovaError
 from fova.machine.files import write_atomically
 
 REMEDY = "It is damaged or no NPZ file: write it again with numpy.savez."
@@ -90,7 +91,10 @@ def save_npz(
         "timeouts": rows.episode_ends & (rows.terminals == 0),
         "next_observations": rows.next_observations,
     }
-    if action_low is not None and action_high is not None:
+    if (action_low is None) != (action_high is None):
+        given, other = ("action_high", "action_low") if action_low is None else ("action_low", "action_high")
+        raise FovaError(f"{given} is given without {other}. Give both bounds of the actions, or neither.")
+    if action_low is not None:
         arrays |= {"action_low": np.asarray(action_low), "action_high": np.asarray(action_high)}
     if action_names is not None:
         arrays |= {"actions": rows.actions.astype(np.int64), "action_names": np.array(list(map(str, action_names)))}
