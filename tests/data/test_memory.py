@@ -103,6 +103,18 @@ def test_columns_that_are_not_read_do_not_count(tmp_path, free):
     assert len(load(tmp_path / "a.parquet").transitions) == 7
 
 
+def test_the_size_of_parquet_columns_counts_nested_and_dotted_names(tmp_path):
+    columns = {
+        "on": np.zeros(3, bool), "few": np.zeros(3, np.float32), "a.b": np.zeros(3),
+        "pair": pyarrow.array([{"x": 1.0, "y": 2.0}] * 3), "other": np.zeros(3),
+    }  # fmt: skip
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet", row_group_size=2)
+    summary = pyarrow.parquet.read_metadata(tmp_path / "a.parquet")
+    # 3 of 1 byte, 3 of 4, 3 of 8 under a name with a dot, and two nested columns with 3 of 8 each.
+    assert memory.parquet_size(summary, ("on", "few", "a.b", "pair")) == (3 + 12 + 24 + 48, 15)
+    assert memory.parquet_size(summary, ()) == (0, 0)
+
+
 def test_a_long_episode_name_is_read_once(tmp_path):
     """A million rows with one name of 20,000 letters are 20 GB if each row gets a copy."""
     rows = 1_000_000

@@ -4,7 +4,9 @@ A small compressed file can hold more data than fits. Sizes come from headers.
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from fova.data.fields import fault
 
@@ -13,6 +15,7 @@ from fova.data.fields import fault
 WORKING_BYTES = 3 * 4
 AGAIN = 2
 MEMINFO = Path("/proc/meminfo")
+PARQUET_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes per value in memory; 8 for all other types
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))  # of a container
 
 
@@ -22,6 +25,18 @@ def refuse_too_large(file: str | Path, stored_bytes: int, numbers: int) -> None:
     if free is not None and needed > free:
         size = f"{_gigabytes(needed)} of memory, but {_gigabytes(free)} are available"
         raise fault(file, "", f"needs about {size}. Store fewer rows, or use a machine with more memory.")
+
+
+def parquet_size(summary: Any, names: Iterable[str]) -> tuple[int, int]:
+    """The decoded bytes of these columns of a Parquet file, and the number of their values."""
+    size, values, wanted = 0, 0, set(names)
+    for group in map(summary.row_group, range(summary.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            parts = column.path_in_schema.split(".")  # dots lie between nested columns, and may lie in a name
+            if any(".".join(parts[:end]) in wanted for end in range(1, len(parts) + 1)):
+                values += column.num_values
+                size += column.num_values * PARQUET_WIDTHS.get(column.physical_type, 8)
+    return size, values
 
 
 def available() -> int | None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fova.data.fields import counted, decoding, fault, refuse_bombs, refuse_unclear_labels
-from fova.data.memory import refuse_too_large
+from fova.data.memory import parquet_size, refuse_too_large
 from fova.data.paths import refuse_special
 from fova.data.rows import SPELLINGS, Table, spelled, table, unused
 from fova.errors import FovaError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 REMEDY = "It is damaged or not a Parquet file. Fetch or write it again."
 NUMBERED = re.compile(r"(observations?|actions?|next_observations?)_(0|[1-9][0-9]{0,5})")
 ALMOST_NUMBERED = re.compile(r"(observations?|actions?|next_observations?)_[+-]?\d+")  # 00, or digits not 0 to 9
-WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes per value in memory; 8 for all other types
 
 
 def read_table(file: Path) -> Table:
@@ -52,7 +51,7 @@ def read_table(file: Path) -> Table:
         for name in wanted:
             if name != found.get("episodes"):
                 _refuse_all_but_numbers(schema.field(name).type, file, name)
-        refuse_too_large(file, *_size(summary, wanted))
+        refuse_too_large(file, *parquet_size(summary, wanted))
         content = _content(file, summary, wanted, found.get("episodes"))
     columns: dict[str, Any] = dict(declared)
     for field, name in found.items():
@@ -81,17 +80,6 @@ def _content(file: Path, summary: Any, wanted: Sequence[str], episodes: str | No
         is_text = kind is not None and (pyarrow.types.is_string(kind) or pyarrow.types.is_binary(kind))
         with parquet.ParquetFile(file, metadata=summary, read_dictionary=[episodes] if is_text else None) as store:
             return store.read(columns=list(wanted))
-
-
-def _size(summary: Any, wanted: Sequence[str]) -> tuple[int, int]:
-    """The decoded bytes of the wanted columns, and the number of their values."""
-    size = values = 0
-    for group in map(summary.row_group, range(summary.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema.split(".")[0] in wanted:
-                values += column.num_values
-                size += column.num_values * WIDTHS.get(column.physical_type, 8)
-    return size, values
 
 
 def _pyarrow_parquet() -> Any:

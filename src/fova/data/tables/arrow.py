@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fova.data.fields import decoding, fault, refuse_bombs
-from fova.data.memory import refuse_too_large
+from fova.data.memory import parquet_size, refuse_too_large
 from fova.data.paths import refuse_special
 from fova.data.tables.delimited import REMEDY, read_delimited
 from fova.errors import FovaError
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 REMEDY_PARQUET = "It is damaged or not a Parquet file. Fetch or write it again."
-WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes per value in memory; 8 for all other types
 
 
 @dataclass(frozen=True)
@@ -113,13 +112,9 @@ def _open_parquet(path: Path) -> Columnar:
         store = parquet.ParquetFile(path)
         with store:
             schema, summary = store.schema_arrow, store.metadata
-            groups = [summary.row_group(i) for i in range(summary.num_row_groups)]
-    refuse_bombs(path, "", sum(group.total_byte_size for group in groups), path.stat().st_size)
-    values = widths = 0
-    for column in (group.column(i) for group in groups for i in range(group.num_columns)):
-        values += column.num_values
-        widths += column.num_values * WIDTHS.get(column.physical_type, 8)
-    refuse_too_large(path, widths, values)
+            declared_bytes = sum(summary.row_group(i).total_byte_size for i in range(summary.num_row_groups))
+    refuse_bombs(path, "", declared_bytes, path.stat().st_size)
+    refuse_too_large(path, *parquet_size(summary, schema.names))
     kinds = {field.name: field.type for field in schema}
     read = partial(_read_parquet, path, summary)
     return Columnar(str(path), "Parquet", list(schema.names), kinds, summary.num_rows, read)
