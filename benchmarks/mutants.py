@@ -24,6 +24,7 @@ import inspect
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -172,9 +173,11 @@ def tests_of(file: str) -> list[str]:
     folder, name = ROOT / "tests" / module.parent, module.name
     mirrors = {f"test_{name}.py", f"test_{module.parent.name}_{name}.py"}
     package = ".".join(("fova", *module.parent.parts))
-    imports = (f"from {package}.{name} import", f"from {package} import {name}", f"import {package}.{name}")
+    imports = re.compile(
+        rf"\b(from {package}\.{name} import|from {package} import .*\b{name}\b|import {package}\.{name})\b"
+    )
     every = sorted(folder.glob("test_*.py"))
-    found = [p for p in every if p.name in mirrors or any(line in p.read_text() for line in imports)]
+    found = [p for p in every if p.name in mirrors or imports.search(p.read_text())]
     return [str(path.relative_to(ROOT)) for path in found or every]
 
 
@@ -452,6 +455,17 @@ def judged_equivalent(mutant: Mutant, line: str, judged: list[dict[str, str]]) -
     return any((entry["file"], entry["line"], entry["change"]) == wanted for entry in judged)
 
 
+def stale(judged: list[dict[str, str]]) -> Iterator[str]:
+    """The entries of `equivalent_mutants.toml` whose mutants do not exist any more."""
+    for entry in judged:
+        path = ROOT / entry["file"]
+        source = path.read_bytes() if path.exists() else b""
+        lines = source.decode().splitlines()
+        mutants = mutants_of(entry["file"], source)
+        if not any(judged_equivalent(mutant, lines[mutant.line - 1], [entry]) for mutant in mutants):
+            yield f"{entry['file']}  {entry['line']}  {entry['change']}"
+
+
 def digest(*contents: bytes) -> str:
     return hashlib.blake2b(b"\0".join(contents), digest_size=16).hexdigest()
 
@@ -530,6 +544,8 @@ def main() -> None:
             parser.error(f"{path} is no file of {package}")
     files = [str(path.relative_to(ROOT)) for path in paths]
     judged = tomllib.loads(EQUIVALENT.read_text())["mutant"]
+    for entry in stale(judged):
+        print(f"stale     {entry}", flush=True)
     for library in (*LIBRARIES, *TEST_LIBRARIES):
         with suppress(ImportError):
             importlib.import_module(library)
