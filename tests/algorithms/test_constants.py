@@ -27,6 +27,7 @@ def test_critics_of_fitted_q_evaluation():
     assert (fqe.critics, fqe.huber, fqe.tau, fqe.hidden) == (5, 1.0, 0.2, (64, 64))
     assert fqe.stride == 5
     assert fqe.evaluates
+    assert fqe.reward_unit == "federation"
     assert (fqe.lowest, fqe.highest) == (-1e30, 1e30)
     assert (fqe.discount, fqe.batch_size, fqe.critic_lr) == (0.99, 256, 3e-4)
 

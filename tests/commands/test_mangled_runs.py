@@ -1,6 +1,5 @@
 """Run directories that were edited or damaged, through the command line: one message that names the file."""
 
-import json
 import os
 import shutil
 
@@ -162,45 +161,7 @@ def test_what_a_kill_left_half_written_is_gone_after_resuming(fova_command, stop
     assert not any(path.exists() for path in left)
 
 
-# --- Constants of a federation over a network ---
-
-
-def changed(**values):
-    def change(content):
-        return content | values
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda content: [content], "there must be a table"),
-        (lambda content: {}, "normaliser is missing"),
-        (changed(normaliser=[1]), "statistics.json, normaliser: [1] is here"),
-        (changed(normaliser={"mean": [0.0, 0.0, 0.0]}), "std is missing"),
-        (changed(normaliser={"mean": [0.0] * 3, "std": [1.0, 0.0, 1.0]}), "must be a list of 3 numbers above 0"),
-        (changed(normaliser={"mean": [0.0] * 4, "std": [1.0] * 4}), "mean is [0.0, 0.0, 0.0, 0.0], but"),
-        (changed(normaliser={"mean": ["x"] * 3, "std": [1.0] * 3}), "must be a number"),
-        (changed(reward_unit=-1), "reward_unit is -1.0, but must be a number above 0"),
-        (changed(reward_unit=10**400), "reward_unit is 1000"),
-        (changed(log_weights={"east": None}), "log_weights: east is None"),
-    ],
-)
-def test_statistics_have_a_schema(stopped, change, words):
-    from fova.errors import FovaError
-    from fova.run.directory import RunDirectory
-    from fova.run.records import read_statistics
-
-    path = stopped / "statistics.json"
-    content = json.loads(path.read_text())
-    columns = len(content["normaliser"]["mean"])
-    assert read_statistics(RunDirectory(stopped), columns) == content
-    path.write_text(json.dumps(change(content)))
-    with pytest.raises(FovaError) as error:
-        read_statistics(RunDirectory(stopped), 3)
-    assert str(path) in str(error.value)
-    assert words in str(error.value)
+# --- A federation over a network ---
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hand_made import (
     HIGH,
@@ -17,7 +19,8 @@ from hand_made import (
     write_parquet,
 )
 
-from fova.data.sources import load
+from fova.data.action_kind import LoggedActions
+from fova.data.sources import MADE, Source, load, needs_columns
 from fova.data.transitions import from_episodes
 from fova.errors import FovaError
 
@@ -30,8 +33,6 @@ def list_column_parquet(file):
 
 
 def parquet_folder(folder):
-    import pyarrow.parquet
-
     whole = pyarrow.parquet.read_table(write_parquet(folder.with_suffix(".parquet")))
     folder.mkdir()
     for number, (start, stop) in enumerate([(0, 3), (3, 5), (5, 6), (6, 7)]):
@@ -191,3 +192,52 @@ def test_a_name_that_stands_for_nothing_is_an_error(name):
 )
 def test_step_numbers_or_next_observations_tell_the_order_of_the_rows(changes, known, tmp_path):
     assert load(write_npz(tmp_path / "a.npz", **changes)).order_is_known is known
+
+
+# --- What a file's name and columns tell ---
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"), [(".xyz", "ends in '.xyz', so its format is not known"), ("", "has no ending, so its")]
+)
+def test_a_file_of_no_known_format_says_how_its_name_ends(ending, words, tmp_path):
+    file = write_npz(tmp_path / "a.npz").rename(tmp_path / f"a{ending}")
+    with pytest.raises(FovaError) as error:
+        load(file)
+    assert words in str(error.value)
+    assert "Arrays end in .npz, .hdf5, .h5, .parquet." in str(error.value)
+
+
+def test_capital_letters_in_an_ending_make_no_difference(tmp_path):
+    source = load(write_npz(tmp_path / "a.npz").rename(tmp_path / "a.NPZ"))
+    assert source.format == "NPZ"
+    assert_same(source.transitions, from_episodes(episodes()))
+
+
+def test_which_files_need_their_columns_explained(tmp_path):
+    (tmp_path / "a.csv").write_text("pulse,dose\n1,2\n")
+    own, other = write_parquet(tmp_path / "own.parquet"), tmp_path / "other.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"pulse": [1.0, 2.0], "dose": [0.5, 0.5]}), other)
+    explained = {file: needs_columns(file) for file in (tmp_path / "a.csv", own, write_npz(tmp_path / "a.npz"))}
+    assert explained == {tmp_path / "a.csv": True, own: False, tmp_path / "a.npz": False}
+    assert not needs_columns(tmp_path / "nowhere.csv")
+    assert needs_columns(other)
+    for file in (tmp_path / "a.csv", other):
+        with pytest.raises(FovaError, match="Say what the columns of"):
+            load(file)
+
+
+def test_what_a_source_tells_about_its_actions(tmp_path):
+    plain = load(write_npz(tmp_path / "a.npz")).logged_actions
+    np.testing.assert_array_equal(plain.values, columns()["actions"])
+    assert plain == LoggedActions(plain.values)
+    bounds = {"action_low": np.array([-9.0]), "action_high": np.array([9.0])}
+    codes = {"actions": np.arange(7)[:, None] % 3}
+    integers = load(write_npz(tmp_path / "b.npz", **codes)).logged_actions
+    assert integers == LoggedActions(integers.values, integers=True)
+    bounded = load(write_npz(tmp_path / "c.npz", actions=codes["actions"] / 2, **bounds)).logged_actions
+    assert bounded == LoggedActions(bounded.values, bounded=True)
+    minari = load(write_minari("hand/made-v0")).logged_actions
+    assert minari == LoggedActions(minari.values, bounded=True, quantities=True)
+    named = Source("a", MADE, from_episodes(episodes()), (), action_names=("rest", "walk")).logged_actions
+    assert named == LoggedActions(named.values, names=("rest", "walk"))

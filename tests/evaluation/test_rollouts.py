@@ -141,6 +141,7 @@ def test_episodes_from_given_observations_by_hand():
     np.testing.assert_allclose(played["low"].returns, [3, 1, 4], rtol=1e-4)
     np.testing.assert_allclose(played["high"].returns, [6, 2, 8], rtol=1e-4)
     assert played["low"].score is None  # reference scores are returns of whole episodes
+    assert played["low"].trajectories == []
     many = {f"{i}": constant(i / 100) for i in range(400)}  # more than are played at once
     returns = [each.returns for each in play_from(many, RESTARTABLE, starts, steps=4).values()]
     np.testing.assert_allclose(returns, np.outer(np.arange(400) / 100, [3, 1, 4]), rtol=1e-4)

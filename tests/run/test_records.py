@@ -7,7 +7,8 @@ import pytest
 
 from fova.errors import FovaError
 from fova.evaluation.metrics import Played
-from fova.run.records import RoundRecord, read_record
+from fova.run.directory import RunDirectory
+from fova.run.records import RoundRecord, read_record, read_statistics
 from made_runs import described, entries, interrupt, make_network_run, make_run, result, start_run
 
 
@@ -110,6 +111,54 @@ def test_over_a_network_the_clients_are_those_that_took_part(tmp_path):
         assert (client.rows, client.episodes, client.behaviour_return) == tuple(facts.values())
 
 
+def rewritten(run, name, number, line):
+    """The run with another line in one of its logs."""
+    lines = (run / name).read_text().splitlines()
+    lines[number - 1] = line
+    (run / name).write_text("\n".join(lines) + "\n")
+    return run
+
+
+def test_numbers_that_no_table_shows_may_be_of_any_size(run):
+    line = '{"round": 2, "clients": {"a": {"loss": NaN}}, "privacy": {"epsilon": Infinity, "delta": 1e-5}}'
+    record = read_record(rewritten(run, "metrics.jsonl", 3, line))
+    assert str(record.rounds[2].clients) == "{'a': {'loss': nan}}"
+    assert record.rounds[2].privacy == (float("inf"), 1e-5)
+
+
+def test_what_a_round_does_not_mention_is_empty(run):
+    read = read_record(rewritten(run, "metrics.jsonl", 3, '{"round": 2, "stages": [1.5, 2]}')).rounds[2]
+    assert read == RoundRecord(2, {}, stages=(1.5, 2.0))
+    timing = rewritten(run, "timing.jsonl", 1, '{"round": 1, "seconds": 0.5, "evaluation": 0.25}')
+    assert read_record(timing).timing[0] == (1, 0.5, 0.25, None)
+
+
+def test_what_was_kept_aside_is_described_as_a_client_is(run):
+    facts = {"rows": 2**63 - 1, "held_out": {"rows": 5, "behaviour_return": 2}}
+    (run / "clients.json").write_text(json.dumps({"a": facts, "b": {"rows": None}}))
+    record = read_record(run)
+    assert (record.clients["a"].held_out.rows, record.clients["a"].held_out.episodes) == (5, None)
+    assert (record.rows, record.behaviour_returns) == ({"a": 2**63 - 1}, {})
+    assert record.clients["b"].held_out is None
+    # the log has these two in rounds 1 to 4, and nothing of a and b
+    assert [(name, c.counted, c.rejected) for name, c in record.clients.items()] == [
+        ("a", None, None),
+        ("b", None, None),
+        ("expert-1", 4, None),
+        ("random-1", 4, None),
+    ]
+
+
+def test_a_run_that_was_stopped_early_ends_with_its_last_round(run):
+    final = read_record(run).final
+    assert (final.round, final.steps) == (4, 8)
+    interrupted = interrupt(run, after=3)
+    (run / "result.json").write_text('{"server": {"return": 2.0, "return_std": 0.5}}')
+    (run / "stopped_early.json").write_text('{"round": 3}')
+    final = read_record(interrupted).final
+    assert (final.round, final.steps, final.server, final.clients) == (3, 6, Played(2.0, 0.5, None), {})
+
+
 # --- What is refused ---
 
 
@@ -142,6 +191,13 @@ def test_a_round_is_a_whole_number_that_counts_up(run, name, value, words):
     refused(run, f"{name}, line {number}: {words}")
 
 
+def test_the_first_round_has_none_before_it(run):
+    refused(rewritten(run, "metrics.jsonl", 1, '{"round": 5}'), "line 1: round is 5, but must be at most 4")
+    refused(
+        rewritten(run, "metrics.jsonl", 1, '{"round": 0}\n{"round": 5}'), "5, but must be above 0 and at most 4"
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -151,6 +207,10 @@ def test_a_round_is_a_whole_number_that_counts_up(run, name, value, words):
         ('{"round": 2, "clients": []}', "line 3, clients: [] is here, but there must be a table"),
         ('{"round": 2, "clients": {"a": 1}}', "line 3, clients, a: 1 is here, but there must be a table"),
         ('{"round": 2, "clients": {"a": {"x": "y"}}}', "line 3, clients, a: x is 'y', but must be a number"),
+        ('{"round": 2, "clients": {"a": {"x": true}}}', "line 3, clients, a: x is True, but must be a number"),
+        ('{"round": 2, "stages": {"a": 1}}', "line 3: stages is {'a': 1}, but must be a list of numbers"),
+        ('{"round": 2, "stages": [0.5, "y"]}', "line 3, stages: 1 is 'y', but must be a number"),
+        ('{"round": 2, "privacy": {"epsilon": 1, "delta": NaN}}', "privacy: delta is nan, but must be a finite"),
         ('{"round": 2, "clients": {"a": {"weight": NaN}}}', "a: weight is nan, but must be a finite number"),
         ('{"round": 2, "clients": {"a": {"vote_local": 1.0}}}', "a: has vote_local, but not all of"),
         ('{"round": 2, "server": {"score": 1.0}}', "line 3, server: return is missing"),
@@ -163,10 +223,7 @@ def test_a_round_is_a_whole_number_that_counts_up(run, name, value, words):
     ],
 )
 def test_a_line_of_another_kind_is_named(run, line, words):
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    lines[2] = line
-    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    refused(run, "metrics.jsonl", words)
+    refused(rewritten(run, "metrics.jsonl", 3, line), "metrics.jsonl", words)
 
 
 @pytest.mark.parametrize("name", ["clients.json", "result.json"])
@@ -188,6 +245,7 @@ def test_small_files_are_tables_of_tables(run, name, content, words):
     [
         ({"rows": -1}, "a: rows is -1, but must be a whole number"),
         ({"rows": 10**400}, "a: rows is 1000"),
+        ({"rows": 2**63}, f"a: rows is {2**63}, but must be a whole number"),
         ({"episodes": "two"}, "a: episodes is 'two'"),
         ({"behaviour_return": float("nan")}, "a: behaviour_return is nan, but must be a finite number"),
         ({"behaviour_return": 10**400}, "a: behaviour_return is 1000"),
@@ -220,3 +278,51 @@ def test_a_folder_in_place_of_a_file_is_refused(run, name):
 def test_an_algorithm_has_a_name(run):
     (run / "config.toml").write_text("[algorithm]\nname = 5\n")
     refused(run, "config.toml: name in [algorithm] is 5, but must be a text")
+
+
+# --- The federation's constants ---
+
+
+def changed(**values):
+    def change(content):
+        return content | values
+
+    return change
+
+
+def test_statistics_are_read_as_they_were_written(run):
+    path = run / "statistics.json"
+    content = json.loads(path.read_text())
+    columns = len(content["normaliser"]["mean"])
+    assert read_statistics(RunDirectory(run), columns) == content
+    del content["reward_zero"]  # as in older runs
+    path.write_text(json.dumps(content))
+    assert read_statistics(RunDirectory(run), columns) == content
+    path.unlink()
+    assert read_statistics(RunDirectory(run), columns) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda content: [content], "there must be a table"),
+        (lambda content: {}, "normaliser is missing"),
+        (changed(normaliser=[1]), "statistics.json, normaliser: [1] is here"),
+        (changed(normaliser={"mean": [0.0, 0.0, 0.0]}), "std is missing"),
+        (changed(normaliser={"mean": [0.0] * 3, "std": [1.0, 0.0, 1.0]}), "must be a list of 3 numbers above 0"),
+        (changed(normaliser={"mean": [0.0] * 4, "std": [1.0] * 4}), "must be a list of 3 numbers. "),
+        (changed(normaliser={"mean": ["x"] * 3, "std": [1.0] * 3}), "must be a number"),
+        (changed(reward_unit=-1), "reward_unit is -1.0, but must be a number above 0"),
+        (changed(reward_unit=10**400), "reward_unit is 1000"),
+        (changed(reward_zero=0.5), "reward_zero is 0.5, but must be 0 or a number below it"),
+        (changed(log_weights={"east": None}), "log_weights: east is None"),
+    ],
+)
+def test_statistics_have_a_schema(run, change, words):
+    path = run / "statistics.json"
+    sound = json.loads(path.read_text()) | {"normaliser": {"mean": [0.0] * 3, "std": [1.0] * 3}}
+    path.write_text(json.dumps(change(sound)))
+    with pytest.raises(FovaError) as error:
+        read_statistics(RunDirectory(run), 3)
+    assert str(path) in str(error.value)
+    assert words in str(error.value)

@@ -405,7 +405,7 @@ class Fova(ActorCritic):
         rivals, judged = self.judged(learner, broadcast, batch, view, keys)
         q = self.with_data_returns(judged.q, batch)
         v = self.vote_here(q[:, :3])
-        imitated = batch.actions if self.imitate == "data" else voted(rivals.actions, v.winner[:1])[0]
+        imitated = batch.actions if self.imitate == "data" else voted(rivals.actions, v.winner)[0]
         w = self.imitation_weight(q)
 
         def loss(actor: GaussianActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:

@@ -142,7 +142,7 @@ class DiscreteFova(Fova):
         here = candidates(learner.actor(s), batch.actions, broadcast.actor(s))
         judged = q if self.advantage_from == "current" else learner.target_critic.every(s)
         w, winner = self.weight_and_winner(judged, here, batch)
-        imitated = here[BEHAVIOUR] if self.imitate == "data" else voted(here, winner[:1])[0]
+        imitated = here[BEHAVIOUR] if self.imitate == "data" else voted(here, winner)[0]
 
         def loss(actor: CategoricalActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
             policy = actor(s)
