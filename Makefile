@@ -27,8 +27,8 @@ demo: $(BASE)  ## set up, then train a federation on built-in data and draw what
 test: $(STAMP) lint  ## set up, then lint, type check and run the tests
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: $(STAMP) lint  ## the same, with the slow tests
-	$(BIN)/python -m pytest -n 2
+test-all: $(STAMP) lint  ## the same, with the slow tests, and with new random examples every time
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile "new examples"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

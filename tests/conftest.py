@@ -16,9 +16,11 @@ os.environ["NPROC"] = "2"  # two devices, whatever the machine: clients are deal
 # Little programs are run a few times each: most of the time would go into making them quick.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 runtime.prepare()
-# No test may depend on how busy the machine is.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+# No test may depend on how busy the machine is, or on chance. `make test-all` looks for new examples.
+ANY_MACHINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same examples", derandomize=True, **ANY_MACHINE)
+settings.register_profile("new examples", **ANY_MACHINE)
+settings.load_profile("same examples")
 # Where tests are started in the background, Ctrl-C comes ignored; the tests of Ctrl-C press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
