@@ -80,11 +80,25 @@ def test_the_account_adds_up_rounds_of_different_noise(tmp_path):
     assert accountant.epsilon_of({2.0: 7}, 1e-5) == pytest.approx(accountant.epsilon(2.0, 1.0, 7, 1e-5))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"answers": {"x": 1}}', '{"answers": {"0.0": 1}}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"answers": {"x": 1}}'])
 def test_an_account_that_cannot_be_read_stops_the_client(tmp_path, content):
     (tmp_path / BUDGET).write_text(content)
     with pytest.raises(FovaError, match="Restore it"):
         Budget(tmp_path).epsilon(1e-5)
+
+
+@pytest.mark.parametrize(("noise", "count"), [(0.0, 1), (0.19, 1), (4.0, 0), (4.0, -1), (float("nan"), 1)])
+def test_an_account_that_no_client_writes_stops_it_too(tmp_path, noise, count):
+    """The noise is at least 0.1 of the two norms that one client's data moves an answer by."""
+    (tmp_path / BUDGET).write_text(json.dumps({"answers": {noise: count}}))
+    with pytest.raises(FovaError, match=r"holds noise or counts that no client writes\. Restore it"):
+        Budget(tmp_path).epsilon(1e-5)
+
+
+def test_the_least_noise_and_the_least_count_can_be_read(tmp_path):
+    Budget(tmp_path).spend(0.2)
+    assert Budget(tmp_path).answers() == {0.2: 1}
+    assert Budget(tmp_path).epsilon(1e-5) == pytest.approx(accountant.epsilon(0.1, 1.0, 1, 1e-5))
 
 
 def test_an_answer_that_would_exceed_the_budget_is_refused(tmp_path):
@@ -111,6 +125,15 @@ def test_an_answer_comes_back_for_its_own_question_only(tmp_path):
         question_digest("0" * 32, 4, {"w": np.array([1.0, 2.5], np.float32)}),
     ):
         assert kept_answer(tmp_path, other) is None
+
+
+def test_an_answer_is_never_a_pickle(tmp_path):
+    anything = np.array([{"a": 1}], dtype=object)
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        keep_answer(tmp_path, "question", {"w": anything})
+    np.savez(tmp_path / "last-answer.npz", question=np.array("question"), w=anything)
+    with pytest.raises(FovaError, match=r"last-answer\.npz cannot be read: .* Delete it"):
+        kept_answer(tmp_path, "question")
 
 
 def test_the_server_shortens_what_no_honest_client_can_send():

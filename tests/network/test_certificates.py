@@ -3,9 +3,11 @@
 import os
 import shutil
 import ssl
+import stat
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.supercore.primitives.asymmetric import (
     bytes_to_public_key,
@@ -79,6 +81,30 @@ def test_secrets_are_readable_by_their_owner_only(directory):
     assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
     assert not list((directory / "north").glob("*server*"))
     assert not list((directory / "server").rglob("client.key")), "a client's secret does not go to the server"
+
+
+def test_folders_with_secrets_are_open_to_their_owner_only(directory):
+    folders = [directory / name for name in ("authority", "server", "server/clients", "north")]
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+
+
+def extensions(file):
+    certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    return certificate, {extension.oid._name: extension.value for extension in certificate.extensions}
+
+
+def test_an_authority_signs_servers_and_no_further_authorities(directory):
+    authority, about = extensions(directory / "authority" / "ca.crt")
+    assert about["basicConstraints"] == x509.BasicConstraints(ca=True, path_length=0)
+    assert (about["keyUsage"].key_cert_sign, about["keyUsage"].crl_sign) == (True, True)
+    assert not about["keyUsage"].digital_signature
+    assert authority.not_valid_after_utc - authority.not_valid_before_utc == timedelta(days=1 + 3650)
+    server, about = extensions(directory / "server" / "server.crt")
+    server.verify_directly_issued_by(authority)
+    assert about["basicConstraints"] == x509.BasicConstraints(ca=False, path_length=None)
+    assert (about["keyUsage"].digital_signature, about["keyUsage"].key_cert_sign) == (True, False)
+    assert server.not_valid_after_utc - server.not_valid_before_utc == timedelta(days=1 + 825)
+    assert timedelta(0) < datetime.now(UTC) - timedelta(days=1) - server.not_valid_before_utc < timedelta(days=1)
 
 
 def test_running_again_adds_clients_and_overwrites_nothing(tmp_path):

@@ -1,5 +1,6 @@
 """A client's worker answers in one process, keeps what can be made again, and may be killed at any time."""
 
+import importlib
 import inspect
 import os
 import re
@@ -102,6 +103,23 @@ def test_a_message_that_cannot_be_fetched_ends_nothing(monkeypatch, runtime):
     result = worker.InThisProcess().launch(task())
     assert (result.status, result.message) == (LaunchResultStatus.FAILED, "No messages received")
     assert runtime.beats == [1, 0]
+
+
+def test_a_worker_is_flowers_superexec_with_our_executor(monkeypatch):
+    from flwr.supercore.superexec import run_superexec
+
+    done = []
+
+    def run():
+        done.append(type(run_superexec.get_executor("a", b=1)))
+        done.append(os.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"])
+
+    monkeypatch.setenv("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "3")
+    monkeypatch.setattr(run_superexec, "get_executor", None)
+    monkeypatch.setattr(importlib.import_module("flwr.supercore.cli.flower_superexec"), "flower_superexec", run)
+    monkeypatch.setattr(processes, "end_with_parent", lambda: done.append("with its parent"))
+    worker.main()
+    assert done == ["with its parent", worker.InThisProcess, "0.01"]
 
 
 # --- What is kept between messages ---

@@ -26,7 +26,7 @@ class Basket:
         self._files: dict[str, Path] = {}
         self.clear()
         if folder is not None:
-            folder.mkdir(parents=True)
+            folder.mkdir()
 
     def clear(self) -> None:
         """Drop all answers."""

@@ -84,7 +84,7 @@ class Budget:
                 f"{self.file} cannot be read: {error}. It holds what this client has spent of its privacy. Restore "
                 "it from a backup; without it the client does not answer."
             ) from error
-        if not all(noise >= accountant.LEAST_NOISE and count >= 0 for noise, count in found.items()):
+        if not all(noise / 2 >= accountant.LEAST_NOISE and count >= 1 for noise, count in found.items()):
             raise FovaError(f"{self.file} holds noise or counts that no client writes. Restore it from a backup.")
         return found
 

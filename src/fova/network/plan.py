@@ -171,5 +171,5 @@ def client_work(
     Returns the new learner, the submission to send, and whether all numbers are finite.
     """
     learner, submission = rounds.local_round(algorithm, local_steps, learner, broadcast, data, key)
-    sound = rounds.all_finite(jax.tree.map(lambda leaf: leaf[None], submission))[0]
+    (sound,) = rounds.all_finite(jax.tree.map(lambda leaf: leaf[None], submission))
     return learner, envelope.encode(submission, broadcast, secret), sound

@@ -43,7 +43,7 @@ class Payload:
     def numbers(self, sent: Submission, broadcast: Any) -> Vector:
         """What one client adds to the sum."""
         pairs = zip(jax.tree.leaves(sent.parameters), jax.tree.leaves(broadcast))
-        update = [(np.asarray(own, np.float64) - np.asarray(was, np.float64)).reshape(-1) for own, was in pairs]
+        update = [np.ravel(np.asarray(own, np.float64) - np.asarray(was, np.float64)) for own, was in pairs]
         metrics = np.array([float(sent.metrics[name]) for name in self.metrics], np.float64)
         metrics = np.clip(metrics, -LARGEST_METRIC, LARGEST_METRIC)
         weight = float(sent.metrics["rows"]) if self.by_size else 1.0
