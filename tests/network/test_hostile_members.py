@@ -205,12 +205,7 @@ def test_rubbish_under_the_masks_skips_rounds_and_ends_the_run_with_the_names_of
     """Nobody can say who it was: the page says so."""
     engine = engines["secure"]
 
-    def spoil(content):
-        numbers = content["masked"]["numbers"].numpy()
-        content["masked"] = ArrayRecord({"numbers": Array(numbers + np.uint64(12345))})
-        return content
-
-    state, report, _ = one_round(engine, only_at("round", spoil))
+    state, report, _ = one_round(engine, only_at("round", spoiled))
     assert report.clients == {}
     assert state.round == 1
     assert "round 1 is skipped" in engine.progress
@@ -234,6 +229,83 @@ def test_blame_is_certain_only_if_a_third_of_liars_could_not_have_made_it_up(eng
         engine.grid.tamper.clear()
     assert list(report.rejected) == [LIAR]
     assert engine.record.offences == {}
+
+
+# --- What a secure round remembers ---
+
+
+def made_secure(min_clients=3, grid=Hall):
+    config = ServerConfig(min_clients=min_clients, observation=3, action=2, eject_after=0, secure_aggregation=True)
+    plan = make_plan(configured(True), config, "0" * 32)
+    engine = SecureEngine(grid(plan), plan, config, Notes(), lambda s: None, lambda s: None)
+    engine.prepare(None)
+    return engine
+
+
+def test_a_round_that_rubbish_keeps_from_starting_is_tried_three_times():
+    engine, asked = made_secure(min_clients=4), []
+
+    def lie(content):
+        asked.append(1)
+        del content["keys"]
+        return content
+
+    engine.grid.lie = only_at("keys", lie)
+    with pytest.raises(FovaError, match=f"Round 1 failed 3 times\\.\n  - {LIAR}: the message"):
+        engine.round(engine.start())
+    assert len(asked) == 3
+
+
+def test_a_client_goes_on_from_the_round_in_which_it_last_counted():
+    class Counting(Hall):
+        counted = ()
+
+        def _run(self, question, context):
+            if "counted" in question.content["about"]:
+                self.counted = (*self.counted, question.content["about"]["counted"])
+            return super()._run(question, context)
+
+    engine = made_secure(grid=Counting)
+    state, _ = engine.round(engine.start())
+    assert engine.grid.counted == (0, 0, 0, 0)
+    assert state.memo["counted"] == dict.fromkeys(NAMES, 1)
+    engine.grid.lie = only_at("round", spoiled)
+    state, report = engine.round(state)
+    assert (state.round, report.clients) == (2, {}), "a round that cannot be added up counts for nobody"
+    assert state.memo["counted"] == dict.fromkeys(NAMES, 1)
+    engine.grid.counted = ()
+    engine.grid.lie = lambda number, stage, content: content
+    state, report = engine.round(state)
+    assert engine.grid.counted == (1, 1, 1, 1)
+    assert state.memo["counted"] == dict.fromkeys(NAMES, 3)
+
+
+def spoiled(content):
+    numbers = content["masked"]["numbers"].numpy()
+    content["masked"] = ArrayRecord({"numbers": Array(numbers + np.uint64(12345))})
+    return content
+
+
+def test_who_falls_silent_before_the_sum_is_missing_and_who_does_so_later_is_not():
+    engine = made_secure()
+    node = next(node for node, member in engine.grid.members.items() if member.name == "north")
+    engine.grid.tamper[node] = lambda reply: [] if "masked" in reply.content else reply
+    state, report = engine.round(engine.start())
+    assert (report.missing, sorted(report.clients)) == (("north",), ["east", "south", "west"])
+    assert engine.record.benched == {"north": 2}
+    engine = made_secure()
+    engine.grid.tamper[node] = lambda reply: [] if "revealed" in reply.content.get("shares", {}) else reply
+    state, report = engine.round(engine.start())
+    assert (report.missing, sorted(report.clients)) == ((), list(NAMES))
+    assert engine.record.benched == {}
+    assert state.round == 1
+
+
+def test_only_keys_that_somebody_registered_say_who_a_member_is():
+    engine = made_secure()
+    assert engine._identities() == engine.grid.public_keys
+    engine.grid.registered = {}
+    assert engine._identities() == {}
 
 
 # --- Keys in other clients' names ---

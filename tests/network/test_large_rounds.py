@@ -104,6 +104,10 @@ def test_groups_are_dealt_anew_in_every_round_and_about_equal(small_groups):
     assert len(made(None, 64)._groups(0, names)) == 1
 
 
+def test_a_client_that_told_nothing_about_its_data_counts_like_any_other():
+    assert made(None, 64)._log_weights(["east", "north"]).tolist() == [0.0, 0.0]
+
+
 def test_groups_are_not_so_small_that_nobody_is_compared():
     assert made(None, 2).group == engines.SMALLEST_GROUP
 

@@ -570,9 +570,10 @@ def test_a_newcomer_that_never_says_who_it_is_holds_nobody_up(grid, tmp_path):
 
 def test_the_server_waits_for_enough_clients(grid, tmp_path):
     late = grid.nodes.pop(102)
-    run, notes = new_run(tmp_path, settings(rounds=1)), Notes()
-    train(grid, run, notes, lambda seconds: grid.nodes.update({102: late}))
+    run, notes, pauses = new_run(tmp_path, settings(rounds=1)), Notes(), []
+    train(grid, run, notes, lambda seconds: (pauses.append(seconds), grid.nodes.update({102: late})))
     assert "waiting for clients: 2 of 3" in notes
+    assert pauses[0] == 3.0
     assert len(run.metrics()[1]["clients"]) == 3
 
 

@@ -39,6 +39,17 @@ def test_a_supernode_asks_often_after_an_answer_and_seldom_later(monkeypatch):
     assert slept[20:] == [0.05, 0.2]
 
 
+def test_a_worker_looks_often_after_a_message_and_seldom_later(monkeypatch, runtime):
+    slept, executor = [], worker.InThisProcess()
+    monkeypatch.setattr(worker.time, "sleep", slept.append)
+    monkeypatch.setattr(worker, "app", lambda message, _: Message(RecordDict(), reply_to=message))
+    for _ in range(20):
+        executor.reconcile()
+    executor.launch(task())
+    executor.reconcile()
+    assert (slept[0], slept[19], slept[20]) == (0.02, 0.5, 0.02)
+
+
 def test_the_places_that_are_replaced_still_exist_in_flower():
     from flwr.supercore.superexec import run_superexec
     from flwr.supernode import start_client_internal

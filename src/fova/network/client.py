@@ -188,8 +188,8 @@ class Client:
         private = self.plan.privacy
         if private is not None and (kept := kept_answer(self.checkpoints, question)) is not None:
             return self._the_same_again(content, number, broadcast, kept)
-        if self.floor is not None and self.plan.privacy is not None:
-            self.budget.insist_on_room(self.floor, self.plan.privacy)
+        if self.floor is not None and private is not None:
+            self.budget.insist_on_room(self.floor, private)
         learner = self._learner(counted, fresh)
         before = learner
         learner, sent, sound = client_work(
@@ -202,7 +202,7 @@ class Client:
             rounds.client_key(self.plan.root_key, number, rounds.identity(self.config.name)),
             secret_key(),
         )
-        if not sound and self.plan.privacy is None:
+        if not sound and private is None:
             raise Refused(f"Training diverged in round {number + 1}: the parameters are not finite.")
         if not sound:  # to say so would tell about the data; what is sent is an update of zeros with noise
             self.journal.note(f"Training diverged in round {number + 1}: an update of zeros is sent.")

@@ -6,8 +6,9 @@ answer leaves, and the same question gets the same answer.
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from flwr.app import RecordDict
 
@@ -20,6 +21,8 @@ from fova.network.plan import Plan
 from fova.network.secure_identity import insist_on_peers, signed, statement
 from fova.network.secure_payload import Payload
 from fova.network.secure_session import ClientSession, PublicKeys
+
+T = TypeVar("T")
 
 SECRETS, REVEALED = "secure-round.json", "secure-revealed.json"
 MOST_CLIENTS = 10_000
@@ -82,11 +85,11 @@ class SecureClient:
     def _insist_on_the_same_sum(self, secrets: ClientSession) -> None:
         """A round is unmasked once, or again for the same clients: two sums of a round differ by single updates."""
         file = self.folder / REVEALED
-        before = _read(file) if file.exists() else {}
-        if before.get("round") == secrets.round and before["survivors"] != secrets.survivors:
+        number, survivors = _read(file, _unmasked) if file.exists() else (None, [])
+        if number == secrets.round and survivors != secrets.survivors:
             raise Refused(
-                f"round {secrets.round + 1} was unmasked for {', '.join(before['survivors'])} before. It can be "
-                "repeated with the same clients only: the difference of two sums would tell about single clients"
+                f"round {secrets.round + 1} was unmasked for {', '.join(survivors)} before. It can be repeated "
+                "with the same clients only: the difference of two sums would tell about single clients"
             )
         _write(file, {"round": secrets.round, "survivors": secrets.survivors})
 
@@ -108,16 +111,22 @@ class SecureClient:
 
     def _known(self) -> ClientSession | None:
         file = self.folder / SECRETS
-        return ClientSession.from_json(_read(file)) if file.exists() else None
+        return _read(file, ClientSession.from_json) if file.exists() else None
 
     def _keep(self, secrets: ClientSession) -> None:
         _write(self.folder / SECRETS, secrets.to_json())
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _unmasked(content: Any) -> tuple[int, list[str]]:
+    """The round that was unmasked last, and for whom."""
+    return int(content["round"]), [str(name) for name in content["survivors"]]
+
+
+def _read(file: Path, make: Callable[[Any], T]) -> T:
+    """What `make` makes of a file that this client wrote."""
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+        return make(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FovaError(f"{file} cannot be read: {error}. Delete it; the next round writes it anew.") from error
 
 

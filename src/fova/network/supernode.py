@@ -12,6 +12,7 @@ import time
 import tomllib
 import zipfile
 from collections.abc import Callable
+from logging import ERROR
 from typing import Any
 
 from flwr.cli.build import build_fab_from_files
@@ -80,7 +81,7 @@ def guarded(get_fab: Callable[..., Any]) -> Callable[..., Any]:
         try:
             insist_on_fova(fab.content)
         except FovaError as error:
-            log(40, str(error))
+            log(ERROR, str(error))
             raise RunNotRunningException from error
         return fab
 
