@@ -80,9 +80,9 @@ def test_who_does_not_heed_in_time_is_killed(made_up, monkeypatch):
 
     monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
     monkeypatch.setattr(processes.os, "kill", kill)
-    assert processes.end("ours", seconds=1.0) == 2
+    assert processes.end("ours") == 2
     assert sorted(sent) == [(11, signal.SIGTERM), (12, signal.SIGKILL), (12, signal.SIGTERM)]
-    assert clock.pauses == 2, "it waits for a second, in steps of half a second of this clock"
+    assert clock.pauses == 10, "it waits for five seconds, in steps of half a second of this clock"
 
 
 @pytest.mark.parametrize("mark", ["ours", ""])

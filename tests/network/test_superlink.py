@@ -8,10 +8,12 @@ import ssl
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import httpx
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 from fova.network import superlink
 from fova.network.certificates import make
@@ -117,6 +119,20 @@ def test_the_superlink_proves_that_it_has_the_secret():
 
 
 # --- Limits before anybody is known ---
+
+
+def test_the_limits_are_those_of_the_page():
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    within = superlink
+    for words in (
+        f"| connections | {within.MOST_CONNECTIONS} in all, {within.MOST_FROM_ONE_ADDRESS} from one address;",
+        f"{within.HANDSHAKE_SECONDS:.0f} s for the handshake, {within.HEADER_SECONDS:.0f} s for the headers",
+        f"{within.BODY_SECONDS:.0f} s without a further byte of a body",
+        f"{within.LONGEST_BODY_SECONDS / 60:.0f} minutes for a whole body",
+        f"| size of a body | {within.LARGEST_BODY / 2**20:g} MiB |",
+        f"{within.LARGEST_TOTAL / 2**20:g} MiB in all, {within.LARGEST_FROM_ONE_ADDRESS / 2**20:g} MiB from one",
+    ):
+        assert words in page, words
 
 
 async def reads_all(scope, receive, send):
@@ -294,6 +310,51 @@ def test_no_more_than_so_many_connections_are_open(server, monkeypatch):
     assert b"200" in connections[0].recv(1000), "those that were there first are served"
     for connection in connections:
         connection.close()
+
+
+class Wire(asyncio.Transport):
+    """A connection from an address, which is never used."""
+
+    def __init__(self, address):
+        super().__init__({"peername": (address, 50000), "sockname": ("127.0.0.1", 8443)})
+        self.aborted = False
+
+    def abort(self):
+        self.aborted = True
+
+    def close(self):
+        """There is nothing to close."""
+
+
+def test_connections_are_counted_by_address_while_they_are_open(monkeypatch):
+    counts = Counter()
+    monkeypatch.setattr(superlink.BoundedProtocol, "by_address", counts)
+    monkeypatch.setattr(superlink, "MOST_FROM_ONE_ADDRESS", 2)
+    config = uvicorn.Config(behind_the_door, lifespan="off")
+    config.load()
+    loop = asyncio.new_event_loop()
+
+    def connected(address):
+        wire = Wire(address)
+        protocol = superlink.BoundedProtocol(config, ServerState(), {}, loop)
+        protocol.connection_made(wire)
+        return protocol, wire
+
+    try:
+        first, second, third = (connected("10.0.0.9") for _ in range(3))
+        other = connected("10.0.0.8")
+        assert counts == {"10.0.0.9": 3, "10.0.0.8": 1}
+        assert [wire.aborted for _, wire in (first, second, third, other)] == [False, False, True, False]
+        assert [protocol._timer is None for protocol, _ in (first, third)] == [False, True]
+        for protocol, _ in (third, first, other):
+            protocol.connection_lost(None)
+        assert counts == {"10.0.0.9": 1}
+        assert "10.0.0.8" not in counts, "strangers cannot fill the memory with addresses"
+        assert first[0]._timer is None
+        second[0].connection_lost(None)
+        assert not counts
+    finally:
+        loop.close()
 
 
 # --- Connections before their handshake ---

@@ -40,7 +40,7 @@ class Refused(FovaError):
 
 def one_line(text: Any, longest: int = LONGEST_TEXT) -> str:
     """A text of a member as one printable line of limited length."""
-    start = str(text)[: longest + 1] if isinstance(text, str) else repr(text)[: longest + 1]
+    start = (text if isinstance(text, str) else repr(text))[: longest + 1]
     line = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in start)
     return line if len(line) <= longest else line[: longest - 3] + "..."
 
