@@ -1,6 +1,7 @@
 """A plan: what is refused before anybody is asked, what follows from it, and its way to a client."""
 
 import json
+import re
 from dataclasses import replace
 
 import jax
@@ -182,10 +183,21 @@ def test_a_plan_with_everything_comes_back_as_it_was_sent(policy):
 
 def test_only_plans_of_one_computation_have_one_fingerprint():
     assert plan().fingerprint() == plan().fingerprint()
+    assert re.fullmatch("[0-9a-f]{32}", plan().fingerprint())
     others = [plan({"seed": 8}), plan({"rounds": 4}), plan(run_id="1" * 32), plan(clients=4)]
     assert len({plan().fingerprint(), *(other.fingerprint() for other in others)}) == 5
     assert plan({"rounds": 4}).training_fingerprint() == plan().training_fingerprint(), "a run may become longer"
     assert plan({"seed": 8}).training_fingerprint() != plan().training_fingerprint()
+
+
+def test_equal_mappings_have_one_fingerprint_in_whatever_order_they_were_written():
+    named = {"ward": ["A", "B"], "a": ["0", "1"]}
+    one, other = (
+        plan(columns=Columns.of(TABLE.to_table() | {"categories": dict(pairs)}))
+        for pairs in (named.items(), reversed(named.items()))
+    )
+    assert one == other
+    assert one.fingerprint() == other.fingerprint()
 
 
 def test_a_plan_of_another_version_is_refused_before_it_is_read():
@@ -209,6 +221,8 @@ def test_a_scale_without_a_unit_is_refused(policy, unit):
     sent["scale"]["unit"] = unit
     with pytest.raises(FovaError, match="unit of reward is"):
         Judging.from_json(sent, SPACE)
+    sent["scale"]["unit"] = 1e-3
+    assert Judging.from_json(sent, SPACE).scale.unit == 1e-3
 
 
 def test_a_fit_combines_clients_as_the_training_did_or_as_it_was_promised():

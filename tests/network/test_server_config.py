@@ -8,6 +8,7 @@ from fova.algorithms import configure
 from fova.data.tables.columns import Columns
 from fova.data.tables.survey import stated
 from fova.errors import FovaError
+from fova.evaluation.judging.judge import JudgeSettings
 from fova.network.server_config import (
     ServerConfig,
     create_run,
@@ -51,6 +52,7 @@ def space(network=WIDTH, agreed=None, **settings):
 def test_what_a_server_does_unless_it_is_told():
     usual = ServerConfig()
     assert (usual.min_clients, usual.deadline, usual.eject_after, usual.port) == (2, 600.0, 10, 8443)
+    assert usual.judge_rounds == JudgeSettings().rounds == 60
     assert (usual.judge, usual.secure_aggregation, usual.control_hosts) == (False, False, ())
     assert (usual.observation, usual.action, usual.discrete_actions) == (None, None, None)
 
@@ -167,6 +169,18 @@ def test_a_run_that_makes_no_sense_leaves_no_directory(tmp_path, network, settin
 def test_a_run_of_a_task_or_of_columns_needs_no_width(tmp_path):
     create_run(tmp_path / "task", config("hopper"), ServerConfig())
     create_run(tmp_path / "columns", config(columns=TABLE, **BOUNDS), ServerConfig())
+
+
+def test_only_under_privacy_must_the_mapping_say_everything(tmp_path):
+    """Clients tell nothing about their columns then, so a pattern cannot be resolved."""
+    private = {"privacy": "client", "privacy_clip": 1.0, "privacy_noise": 1.0, "aggregation": "uniform"}
+    private |= {"normalise": False, "reward_unit": 1.0}
+    pattern = TABLE | {"observations": "lab_*"}
+    create_run(tmp_path / "asked", config(columns=pattern, **BOUNDS), ServerConfig())
+    create_run(tmp_path / "stated", config(columns=TABLE, **BOUNDS, **private), ServerConfig())
+    create_run(tmp_path / "files", config(**private), WIDTH)
+    with pytest.raises(FovaError, match=r"'lab_\*' is a pattern, but under privacy clients tell nothing"):
+        create_run(tmp_path / "refused", config(columns=pattern, **BOUNDS, **private), ServerConfig())
 
 
 def test_a_server_finds_its_settings_again(tmp_path):

@@ -122,8 +122,10 @@ def _described_space(config: Config, network: ServerConfig) -> Space:
         raise FovaError(f"There are {len(names)} action_names, but discrete_actions is {count}. Give one of them.")
     if (names or count) and (network.action or config.run.actions == "continuous"):
         raise FovaError("Both continuous and discrete actions are described. --action is for continuous ones.")
-    if network.observation and (names or count):
-        return Space(network.observation, Discrete(names) if names else Discrete.numbered(count or 0))
+    if network.observation and names:
+        return Space(network.observation, Discrete(names))
+    if network.observation and count:
+        return Space(network.observation, Discrete.numbered(count))
     if network.observation and network.action and config.run.actions != "discrete":
         return Space.unit(network.observation, network.action)
     raise FovaError(

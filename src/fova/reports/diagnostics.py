@@ -50,13 +50,14 @@ def _chart(group: Group, metric: str) -> Chart | None:
     last = lines[-1]
     words = f"{last.label}: from {last.y[0]:.3g} to {last.y[-1]:.3g}. {WORDS[metric]}"
     left_out = len(curves) - MOST_LINES
+    more = "1 more client is" if left_out == 1 else f"{left_out} more clients are"
     keys = [svg.Key("mean of the clients", CLIENT), svg.Key("each client (thin)", CLIENT, series="each")]
     return Chart(
         SHOWN[metric],
         svg.line_chart(SHOWN[metric], words, lines, [], STEPS, metric.replace("_", " ")),
         svg.legend(keys),
         words,
-        note=f"{left_out} more clients are in the mean." if left_out > 0 else "",
+        note=f"{more} in the mean." if left_out > 0 else "",
     )
 
 
