@@ -1,19 +1,13 @@
 """What people see of `fova server` and `fova client` before any Flower process is started."""
 
 import json
-import signal
 import socket
-import stat
-from types import SimpleNamespace
 
-import httpx
 import pytest
 
-from fova.errors import FovaError
-from fova.network import certificates, deployment, superlink
+from fova.network import certificates, deployment
 from fova.network.client import ClientConfig
 from fova.network.server_config import read_server
-from fova.progress import Quiet
 from fova.run.directory import RunDirectory
 from tiny import make_transitions, save_npz
 
@@ -299,126 +293,6 @@ def test_a_clients_table_is_checked_like_other_data(fova_command, tmp_path, join
     code, _, errors = fova_command(*client, *flags)
     assert (code, words in errors) == (2, True)
     assert len(joined) == 1
-
-
-# --- The processes' command lines ---
-
-
-def commands(monkeypatch):
-    found = []
-    monkeypatch.setattr(
-        deployment, "_flower", lambda part, command, folder, env: found.append((part, command, env))
-    )
-    return found
-
-
-def test_a_superlink_asks_for_keys_and_installs_nothing(monkeypatch, tmp_path):
-    found = commands(monkeypatch)
-    address = deployment.Address("0.0.0.0", 8443, tmp_path, ("10.0.0.7",))
-    deployment._superlink(RunDirectory(tmp_path), address, "a secret")
-    ((part, command, environment),) = found
-    assert part == "superlink"
-    assert {"--enable-supernode-auth", "--disable-runtime-dependency-installation"} <= set(command)
-    assert command[command.index("--ssl-certfile") + 1] == str(tmp_path / "server.crt")
-    assert environment == {
-        "FOVA_CONTROL_HOSTS": "10.0.0.7",
-        "FOVA_OWN_HOSTS": "0.0.0.0",
-        "FOVA_CONTROL_SECRET": "a secret",
-    }
-    assert deployment.QUIET_FLOWER["FLWR_TELEMETRY_ENABLED"] == "0"
-
-
-def test_a_supernode_is_told_who_it_is_in_a_form_that_flower_reads(monkeypatch, tmp_path):
-    from flwr.common.config import parse_config_args
-
-    found = commands(monkeypatch)
-    data = str(tmp_path / "my \"own\" d\\ata 'x' size=3.npz")
-    config = ClientConfig('no"rth', data, str(tmp_path), size=500, insist_secure_aggregation=True)
-    deployment._supernode(config, "here:8443", tmp_path, tmp_path, 4711, tmp_path / "secret")
-    ((part, command, _),) = found
-    assert part == "supernode"
-    assert command[command.index("--port") + 1] == "4711"
-    assert command[command.index("--superexec-auth-secret-file") + 1] == str(tmp_path / "secret")
-    assert "--insecure" not in command
-    read = parse_config_args([command[command.index("--node-config") + 1]])
-    assert ClientConfig.of(read) == config
-
-
-def test_the_secret_of_the_control_interface_is_in_the_environment_and_not_in_the_arguments(monkeypatch, tmp_path):
-    found = commands(monkeypatch)
-    deployment._superlink(RunDirectory(tmp_path), deployment.Address("127.0.0.1", 8443, None), "a secret")
-    ((_, command, environment),) = found
-    assert "a secret" not in " ".join(command)
-    assert environment["FOVA_CONTROL_SECRET"] == "a secret"
-
-
-def test_a_port_in_use_is_refused_before_anything_is_started(monkeypatch, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        address = deployment.Address("127.0.0.1", other.getsockname()[1], None)
-        monkeypatch.setattr(deployment, "_flower", lambda *arguments: pytest.fail("something was started"))
-        with pytest.raises(
-            FovaError, match=r"Port \d+ of 127.0.0.1 cannot be used: .* choose another port: --port"
-        ):
-            deployment.serve(RunDirectory(tmp_path), address, Quiet())
-
-
-def test_an_answer_from_another_superlink_is_not_believed():
-    """It answers as it does to anybody; it does not know our secret."""
-
-    def call_next(context):
-        return httpx.Response(200, headers={"x-fova-proof": "0" * 64})
-
-    context = SimpleNamespace(request=httpx.Request("POST", "https://server/v1/control/list-runs"))
-    with pytest.raises(FovaError, match="Another program answers in the name of our SuperLink"):
-        deployment.OwnSuperLink("a secret").intercept(context, call_next)
-    assert context.request.headers["x-fova-secret"] == "a secret"
-
-    def own(context):
-        shown = superlink.proof("a secret", context.request.headers["x-fova-nonce"])
-        return httpx.Response(200, headers={"x-fova-proof": shown})
-
-    assert deployment.OwnSuperLink("a secret").intercept(context, own).status_code == 200
-
-
-def test_a_superlink_that_dies_is_started_again(monkeypatch, tmp_path):
-    ends = [deployment.SuperLinkDied("It died."), deployment.SuperLinkDied("It died."), None]
-
-    def once(run, address, progress):
-        if (end := ends.pop(0)) is not None:
-            raise end
-
-    monkeypatch.setattr(deployment, "_serve_once", once)
-    deployment.serve(RunDirectory(tmp_path), deployment.Address("127.0.0.1", 1, None), Quiet())
-    assert ends == []
-    ends += [deployment.SuperLinkDied("It died.")] * deployment.STARTS
-    with pytest.raises(FovaError, match="It died"):
-        deployment.serve(RunDirectory(tmp_path), deployment.Address("127.0.0.1", 1, None), Quiet())
-
-
-def test_a_worker_that_died_is_started_again_and_ends_with_the_supernode(monkeypatch, tmp_path):
-    monkeypatch.setattr(deployment, "SECONDS_TO_RECONNECT", 0.0)
-    monkeypatch.setattr(deployment.time, "sleep", lambda seconds: None)
-    alive = iter([None, None, None, 1])
-    supernode = SimpleNamespace(poll=lambda: next(alive))
-    ended, signals = iter([9, None, None]), []
-    worker = SimpleNamespace(poll=lambda: next(ended), wait=lambda *_: 0, send_signal=signals.append)
-    started = []
-    deployment._watch(
-        supernode,
-        lambda: started.append(1) or worker,
-        deployment.journal.Reader(tmp_path / "journal.jsonl"),
-        Quiet(),
-    )
-    assert len(started) == 2
-    assert signals == [signal.SIGTERM]
-
-
-def test_the_secret_of_a_worker_is_new_at_every_start_and_for_this_user_only(tmp_path):
-    first = deployment._secret(tmp_path)
-    content = first.read_bytes()
-    assert stat.S_IMODE(first.stat().st_mode) == 0o600
-    assert deployment._secret(tmp_path) == first
-    assert first.read_bytes() != content
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "line\nbreak"])

@@ -28,6 +28,7 @@ def private(noise_at="client", clip=1.0, noise=2.0):
 def test_a_floor_is_read_from_text():
     assert Floor.parse(FLOOR) == Floor(1.0, 2.0, 8.0, 1e-5)
     assert Floor.parse(" clip=0.5, noise=3,epsilon=1,delta=1e-6").delta == 1e-6
+    assert Floor.parse("clip=1,noise=0.2,epsilon=8").noise == 0.2, "half of it is the least that is accounted for"
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_a_floor_is_read_from_text():
         ("clip=1,noise=2,epsilon=8,colour=3", "clip=1,noise=2,epsilon=8"),
         ("clip=0,noise=2,epsilon=8", "clip=0, but it must be a number above 0"),
         ("clip=1,noise=2,epsilon=nan", "epsilon=nan"),
-        ("clip=1,noise=0.01,epsilon=8", "noise multiplier"),
+        ("clip=1,noise=0.19,epsilon=8", "noise multiplier"),
         ("clip=1,noise=2,epsilon=8,delta=2", "delta is 2"),
     ],
 )
@@ -66,17 +67,18 @@ def test_plans_below_the_floor_are_refused_and_others_taken():
 
 
 def test_the_account_adds_up_rounds_of_different_noise(tmp_path):
-    budget = Budget(tmp_path / "new")
+    budget = Budget(tmp_path / "new" / "state")
     assert budget.epsilon(1e-5) == 0.0
     for noise in (4.0, 4.0, 6.0):
         budget.spend(noise)
-    assert Budget(tmp_path / "new").answers() == {4.0: 2, 6.0: 1}, "it is on disk"
+    assert Budget(tmp_path / "new" / "state").answers() == {4.0: 2, 6.0: 1}, "it is on disk"
     # the Gaussian mechanism moved by two norms: divergence a * 4 / (2 noise^2) at order a, added up over answers
     orders = accountant.ORDERS
     total = orders * (2 * 4 / (2 * 16) + 4 / (2 * 36))
     by_hand = (total + np.log1p(-1 / orders) - np.log(orders * 1e-5) / (orders - 1)).min()
     assert budget.epsilon(1e-5) == pytest.approx(by_hand)
-    assert budget.epsilon(1e-5, {6.0: 2}) > by_hand
+    further = accountant.epsilon_of({2.0: 2, 3.0: 3, 4.0: 1}, 1e-5)
+    assert budget.epsilon(1e-5, {6.0: 2, 8.0: 1}) == pytest.approx(further)
     assert accountant.epsilon_of({2.0: 7}, 1e-5) == pytest.approx(accountant.epsilon(2.0, 1.0, 7, 1e-5))
 
 
@@ -111,6 +113,13 @@ def test_an_answer_that_would_exceed_the_budget_is_refused(tmp_path):
     assert given >= 1
     with pytest.raises(Refused, match=r"budget is spent: one more answer makes epsilon .*, and it allows 8"):
         budget.insist_on_room(floor, private())
+
+
+def test_the_last_answer_may_spend_all_that_is_left(tmp_path):
+    one = accountant.epsilon_of({1.0: 1}, 1e-5)
+    Budget(tmp_path).insist_on_room(Floor(1.0, 2.0, epsilon=one), private())
+    with pytest.raises(Refused, match="budget is spent"):
+        Budget(tmp_path).insist_on_room(Floor(1.0, 2.0, epsilon=one * 0.999), private())
 
 
 def test_an_answer_comes_back_for_its_own_question_only(tmp_path):

@@ -9,6 +9,7 @@ from fova.data.tables.columns import Columns
 from fova.data.tables.survey import stated
 from fova.errors import FovaError
 from fova.evaluation.judging.judge import JudgeSettings
+from fova.federation import accountant
 from fova.network.server_config import (
     ServerConfig,
     create_run,
@@ -33,6 +34,8 @@ TABLE = {
     "categories": {"ward": ["A", "B"]},
     "numbers": "d,e",
 }
+PRIVATE = {"privacy": "client", "privacy_clip": 1.0, "privacy_noise": 1.0, "aggregation": "uniform"}
+PRIVATE |= {"normalise": False, "reward_unit": 1.0}
 BOUNDS = {"action_low": (0.0, -2.0), "action_high": (1.0, 2.0)}
 
 
@@ -173,14 +176,20 @@ def test_a_run_of_a_task_or_of_columns_needs_no_width(tmp_path):
 
 def test_only_under_privacy_must_the_mapping_say_everything(tmp_path):
     """Clients tell nothing about their columns then, so a pattern cannot be resolved."""
-    private = {"privacy": "client", "privacy_clip": 1.0, "privacy_noise": 1.0, "aggregation": "uniform"}
-    private |= {"normalise": False, "reward_unit": 1.0}
     pattern = TABLE | {"observations": "lab_*"}
     create_run(tmp_path / "asked", config(columns=pattern, **BOUNDS), ServerConfig())
-    create_run(tmp_path / "stated", config(columns=TABLE, **BOUNDS, **private), ServerConfig())
-    create_run(tmp_path / "files", config(**private), WIDTH)
+    create_run(tmp_path / "stated", config(columns=TABLE, **BOUNDS, **PRIVATE), ServerConfig())
+    create_run(tmp_path / "files", config(**PRIVATE), WIDTH)
     with pytest.raises(FovaError, match=r"'lab_\*' is a pattern, but under privacy clients tell nothing"):
-        create_run(tmp_path / "refused", config(columns=pattern, **BOUNDS, **private), ServerConfig())
+        create_run(tmp_path / "refused", config(columns=pattern, **BOUNDS, **PRIVATE), ServerConfig())
+
+
+def test_a_fit_that_exceeds_the_privacy_budget_is_refused_before_the_training(tmp_path):
+    spent = accountant.epsilon(0.5, 1.0, 1, 1e-5)  # of the one round of training
+    private = PRIVATE | {"privacy_epsilon": 1.01 * spent}
+    create_run(tmp_path / "training", config(**private), WIDTH)
+    with pytest.raises(FovaError, match=r"judging \(60 rounds\): 61 rounds would spend epsilon"):
+        create_run(tmp_path / "judged", config(**private), replace(WIDTH, judge=True))
 
 
 def test_a_server_finds_its_settings_again(tmp_path):

@@ -100,9 +100,7 @@ class Budget:
         counts = self.answers()
         counts[noise] = counts.get(noise, 0) + 1
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            self.file, json.dumps({"answers": {str(n): c for n, c in counts.items()}}, indent=2).encode()
-        )
+        write_atomically(self.file, json.dumps({"answers": {str(n): c for n, c in counts.items()}}).encode())
 
     def insist_on_room(self, floor: Floor, privacy: Privacy) -> None:
         """Refuse an answer that would spend more than the client allows."""
