@@ -1,8 +1,12 @@
+from dataclasses import dataclass
+from typing import ClassVar
+
 import jax
 import numpy as np
 import pytest
 
 from federation.test_simulation import SPACE, TINY, assert_close, assert_same_metrics
+from fova.algorithms.bc import FedBc
 from fova.errors import FovaError
 from fova.federation.aggregation import AGGREGATIONS
 from fova.federation.engine import RoundSettings
@@ -177,5 +181,23 @@ def test_what_travels_does_not_grow_with_the_clients_but_for_their_metrics():
 
 @pytest.mark.parametrize("name", ["median", "trimmed-mean", "krum"])
 def test_aggregations_of_whole_rounds_are_refused(name):
-    with pytest.raises(FovaError, match="needs all clients of a round at once, but several processes hold them"):
+    with pytest.raises(FovaError, match="This aggregation needs all clients of a round at once, but several proc"):
         together_and_apart(processes=1, aggregation=AGGREGATIONS[name], cohort=8)
+
+
+@dataclass(frozen=True)
+class WholeRounds(FedBc):
+    """Its aggregation is said to need all clients of a round."""
+
+    name: ClassVar[str] = "whole-rounds"
+    mergeable: ClassVar[bool] = False
+
+
+def test_an_algorithm_that_needs_whole_rounds_is_refused_by_name_unless_clients_train_alone():
+    algorithm = WholeRounds(hidden=(8,), batch_size=8)
+    share = Share(["client-0", "client-1"], [range(0, 1), range(1, 2)], None)
+    own = {"client-0": CLIENTS["client-0"]}
+    with pytest.raises(FovaError, match="WholeRounds needs all clients of a round at once"):
+        Simulation(algorithm, own, SPACE, RoundSettings(local_steps=1), None, share)
+    alone = Simulation(algorithm, own, SPACE, RoundSettings(local_steps=1, together=False), None, share)
+    assert (alone.names, alone.participants) == (["client-0"], 2)

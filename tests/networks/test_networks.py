@@ -461,6 +461,19 @@ def test_the_value_of_the_action_taken():
     np.testing.assert_array_equal(taken(values, jnp.array([[2.0], [0.0]])), [[2.0, 3.0], [8.0, 9.0]])
 
 
+def test_an_actor_of_discrete_actions_has_a_logit_for_each():
+    """Whatever kind is asked for. Its logits are the network's output, x W + b after a ReLU."""
+    actor = make_actor(jax.random.key(0), DOSES, "squashed", (4,))
+    states = np.float32([[1.0, -2.0, 0.5], [0.0, 1.0, 3.0]])
+    (first,), last = actor.net.layers, actor.net.last
+    hidden = np.maximum(states @ np.asarray(first.weight) + np.asarray(first.bias), 0.0)
+    policy = actor(jnp.asarray(states))
+    assert isinstance(policy, Categorical)
+    assert policy.logits.shape == (2, 3)
+    np.testing.assert_allclose(policy.logits, hidden @ np.asarray(last.weight) + np.asarray(last.bias), atol=1e-6)
+    assert np.abs(policy.logits).max() > 1e-3
+
+
 def test_a_discrete_critic_gives_the_q_of_every_action():
     critic = make_critic(jax.random.key(0), DOSES, (8, 8))
     assert isinstance(critic, DiscreteTwinCritic)
