@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 from flwr.app import ConfigRecord, RecordDict
-from test_plan import PRIVATE, SUMS, plan
+from test_plan import PRIVATE, SUMS, plan, policy  # noqa: F401  `policy` is a fixture
 
 from fova.errors import FovaError
+from fova.evaluation.judging.judge import JudgeSettings
 from fova.federation import accountant
 from fova.network import judging_server, messages
 from fova.network.engine import FlowerEngine
@@ -143,3 +144,50 @@ def test_a_client_reports_in_its_own_name(monkeypatch, read):
     assert read(engine, "north", content) == expected
     with pytest.raises(messages.Refused, match="another client's name"):
         read(engine, "south", content)
+
+
+# --- The whole of it ---
+
+
+@pytest.fixture
+def judged(monkeypatch, policy, tmp_path):  # noqa: F811
+    """Judge the policy of a run; what was done, and what came of it."""
+    policy.save(tmp_path / "policy.safetensors")
+    done = []
+    monkeypatch.setattr(judging_server, "_agree_on_scale", lambda engine, *_: done.append("agreed"))
+    monkeypatch.setattr(judging_server, "_fit", lambda engine, rounds: f"critics after {rounds}")
+    monkeypatch.setattr(judging_server, "_ask", lambda engine, critics, read: {"east": critics, "west": critics})
+    monkeypatch.setattr(judging_server, "verdict", lambda policy, *words: words)
+
+    def judge(run=(), **fields):
+        engines = []
+
+        def start(plan):
+            engines.append(SimpleNamespace(plan=plan, progress=Heard(), statistics=None))
+            return engines[0]
+
+        trained = plan(run, **fields)
+        found = judging_server.judge(trained, RunDirectory(tmp_path), JudgeSettings(rounds=4), start)
+        return trained, engines[0], found, list(done)
+
+    return judge
+
+
+@pytest.mark.parametrize(("share", "held_out"), [(0.0, False), (0.5, True)])
+def test_a_plain_run_gets_the_verdict_of_its_clients(judged, share, held_out):
+    trained, engine, found, done = judged({"hold_out": share})
+    figures, discount, held, settings = found
+    assert figures == {"east": "critics after 4", "west": "critics after 4"}
+    assert (discount, held, settings["rounds"]) == (trained.algorithm.discount, held_out, 4)
+    assert done == ["agreed"]
+    assert engine.plan.judge.scale is None, "clients have to tell about their data first"
+    assert (engine.plan.algorithm_name, engine.plan.run.rounds) == ("fqe", 4)
+    assert engine.plan.run_id != trained.run_id
+
+
+@pytest.mark.parametrize(("run", "fields"), [(PRIVATE, {}), (SUMS, {"secure": True})])
+def test_where_figures_stay_with_the_clients_the_server_gets_none(judged, run, fields):
+    _, engine, found, done = judged(run, **fields)
+    assert (found, done) == (None, [])
+    assert engine.plan.judge.scale.unit == engine.statistics.reward_unit == 2.0
+    assert engine.progress.all(Note) == ["each of east, west keeps its verdict in judge.json of its state folder"]

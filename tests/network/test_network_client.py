@@ -1,5 +1,6 @@
 """A client by itself, without a server: what it answers, refuses and keeps."""
 
+import jax
 import numpy as np
 import pytest
 import tomli_w
@@ -9,10 +10,12 @@ from fova.algorithms import configure
 from fova.data.normalise import Normaliser
 from fova.data.tables.columns import Columns
 from fova.errors import FovaError
+from fova.federation.engine import State
 from fova.federation.statistics import Statistics
 from fova.network.client import Client, ClientConfig, tellable
 from fova.network.intake import Refused
 from fova.network.plan import Plan
+from fova.run.checkpoint import checkpoints, save_checkpoint
 from fova.run.config import RunConfig
 from fova.spaces import Space
 from tiny import make_transitions, save_npz
@@ -105,6 +108,28 @@ def test_a_client_starts_from_the_plan_where_it_has_no_state_of_its_own(config):
     client = Client(config, plan())
     fresh, _ = client.plan.start()
     assert client._learner(0, fresh) is fresh
+
+
+def test_a_client_goes_on_from_its_last_round_that_counted(config):
+    client = Client(config, plan())
+    fresh, _ = client.plan.start()
+    for number in (1, 2):
+        saved = jax.tree.map(lambda leaf, by=number: np.asarray(leaf)[None] + np.asarray(by, leaf.dtype), fresh)
+        save_checkpoint(client.checkpoints, State(number, (), saved), client.plan.training_fingerprint())
+    found = client._learner(1, fresh)
+    for was, now in zip(jax.tree.leaves(fresh), jax.tree.leaves(found), strict=True):
+        np.testing.assert_array_equal(now, np.asarray(was) + np.asarray(1, was.dtype))
+    assert [path.stem for path in checkpoints(client.checkpoints)] == ["round-000001"], "round 2 did not count"
+
+
+def test_the_owner_is_told_if_the_data_is_not_what_it_was(config, tmp_path):
+    journal = tmp_path / "state" / "journal.jsonl"
+    Client(config, plan())._notice_changed_data()
+    Client(config, plan())._notice_changed_data()
+    assert "changed since" not in (journal.read_text() if journal.exists() else "")
+    save_npz(tmp_path / "east.npz", make_transitions(1))
+    Client(config, plan())._notice_changed_data()
+    assert "east.npz changed since the last round" in journal.read_text()
 
 
 # --- What the server hears of an error ---
