@@ -69,9 +69,23 @@ def test_losses_that_are_not_finite_are_named_with_their_first_round():
 
 def test_several_seeds_are_told_apart():
     grown = {"north": (ends(5, 51), FLAT)}
-    (first, second) = words(record(grown, seed=3), record({"north": (FLAT, FLAT)}), record(grown, seed=4))
+    (first, second) = words(record(grown, seed=3), record(grown, seed=4))
     assert first.startswith("The actor's loss grew more than tenfold (seed 3) at north")
     assert "(seed 4)" in second
+
+
+def test_large_losses_are_shown_with_three_digits():
+    (sentence,) = words(record({"a": (FLAT, ends(1, 999_999)), "b": (FLAT, ends(1, 1_000_000))}))
+    assert "a (from 1 to 999,999) and b (from 1 to 1e+06)" in sentence
+    (sentence,) = words(record({"a": (FLAT, ends(1, 1_500_000))}))
+    assert "a (from 1 to 1.5e+06)" in sentence
+
+
+def test_a_loss_that_was_not_logged_counts_as_0():
+    lines = [RoundRecord(i, {"north": {"critic_loss": 1.0}}) for i in range(1, 9)]
+    lines += [RoundRecord(9, {"north": {"critic_loss": 21.0}}), RoundRecord(10, {"north": {}})]
+    (sentence,) = words(SimpleNamespace(rounds=tuple(lines), seed=0))
+    assert "north (from 1 to 10)" in sentence  # the mean of 21 and 0 is 10.5, which is rounded to even
 
 
 def test_a_client_that_joined_later_or_left_is_not_compared():
