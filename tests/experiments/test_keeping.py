@@ -32,9 +32,13 @@ def test_a_result_of_the_same_settings_and_data_is_kept(earlier):
     assert kept.refused == {}
     assert [run.final for run in kept.runs] == [earlier.final]
     assert kept.runs[0].paper is None, "labels are those of the plan"
-    old = replace(earlier, configuration=None)  # of a file that had no digest of the settings
-    assert len(keep([old], [PLANNED]).runs) == 1
     assert keep([replace(earlier, name="unknown")], [PLANNED]) == ([], {})
+
+
+def test_a_result_without_a_digest_of_its_settings_is_not_kept(earlier):
+    kept = keep([replace(earlier, configuration=None)], [PLANNED])
+    assert kept.runs == []
+    assert "no digest of its settings" in kept.refused[PLANNED.name]
 
 
 def test_a_setting_that_came_later_leaves_older_results_valid(earlier):

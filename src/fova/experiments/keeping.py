@@ -52,7 +52,9 @@ def difference(result: RunResult, planned: PlannedRun) -> str:
     for name in COMPARED:
         if before[name] != now[name]:
             return f"{name} was {_short(before[name], now[name])}, now {_short(now[name], before[name])}"
-    if before["configuration"] not in (None, now["configuration"]):
+    if before["configuration"] is None:
+        return "the file has no digest of its settings, and defaults may have changed since"
+    if before["configuration"] != now["configuration"]:
         return f"the settings of preset {before['preset']} or of the clients have changed"
     return ""
 
