@@ -65,6 +65,11 @@ def test_help_and_lists_import_nothing_heavy(tmp_path):
     assert ended.stdout.splitlines() == [f"{command}:" for command in QUICK]
 
 
+def test_the_environment_of_numpy_is_set_before_numpy_is_imported():
+    program = "import sys, fova.commands.main; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], env=environment(), check=False).returncode == 0
+
+
 @pytest.mark.parametrize("command", ["--help", "tasks", "paper --list", "evaluate --help", "data --help"])
 def test_a_closed_pipe_ends_a_command_silently(command):
     reading, writing = os.pipe()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from fova.errors import FovaError, unknown
 from fova.machine.interrupts import Interrupted, leave
+from fova.machine.runtime import same_rounding
 from fova.version import __version__
 
 try:
@@ -88,6 +89,7 @@ by example
 def main() -> None:
     """Run the command of `sys.argv`."""
     prepare_output()
+    os.environ.update(same_rounding())
     code = exit_code(lambda: _dispatch(sys.argv[1:]))
     try:
         print(end="", flush=True)  # flush now, while an error can still be reported

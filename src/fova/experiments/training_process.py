@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from fova.machine.claims import Claim
+from fova.machine.runtime import same_rounding
 from fova.progress import Event, Failed, Finished, from_json
 
 LOGS = "logs"  # folder of the processes' standard error, in the directory of the runs
@@ -25,14 +26,18 @@ Events = queue.Queue[tuple[str, Event | None]]  # by run; None when its process 
 
 
 def one_thread() -> dict[str, str]:
-    """The environment of a process that uses one thread."""
-    return os.environ | {
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip(),
-        "NPROC": "1",  # the size of XLA's pool of threads
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-    }
+    """The environment of a process that uses one thread and rounds as on any other processor."""
+    return (
+        os.environ
+        | same_rounding()
+        | {
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip(),
+            "NPROC": "1",  # the size of XLA's pool of threads
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+        }
+    )
 
 
 class TrainingProcess:
