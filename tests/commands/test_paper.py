@@ -23,9 +23,9 @@ def row(out, name):
 
 
 def test_the_list_shows_committed_results_only_in_a_repository(fova_command, monkeypatch):
-    monkeypatch.setattr(catalogue, "committed_results", lambda: {"ablation"})
+    monkeypatch.setattr(catalogue, "committed_results", lambda: {"ablation": "1-5 seeds"})
     _, out, _ = fova_command("paper")
-    assert row(out, "ablation").rstrip().endswith("yes")
+    assert row(out, "ablation").rstrip().endswith("1-5 seeds")
     assert row(out, "size").rstrip().endswith(" h")
     monkeypatch.setattr(catalogue, "committed_results", lambda: None)
     assert "results" not in fova_command("paper")[1].lower()
@@ -44,12 +44,20 @@ def test_the_list_can_be_read_in_80_columns(fova_command, monkeypatch):
 def test_committed_results_are_those_of_the_repository(monkeypatch, tmp_path):
     found = catalogue.committed_results()
     assert found is not None
-    assert "mixed-quality" in found
+    assert found["mixed-quality"] == "3 seeds"
+    assert "bench" not in found
     (tmp_path / "results").mkdir()
-    for name in ("results/size.json", "results/beta.csv", "pyproject.toml"):
-        (tmp_path / name).touch()
+    (tmp_path / "pyproject.toml").touch()
+    for name, runs in {
+        "size": [("a", "fova"), ("a", "fova"), ("a", "fedora")],
+        "beta": [("a", "fova"), ("b", "fova")],
+        "lambda": [],
+        "door": [("a", "fova")],  # no entry
+    }.items():
+        content = {"runs": [{"case": case, "variant": variant} for case, variant in runs]}
+        (tmp_path / "results" / f"{name}.json").write_text(json.dumps(content))
     monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "src/fova/paper/catalogue.py"))
-    assert catalogue.committed_results() == {"size"}
+    assert catalogue.committed_results() == {"size": "1-2 seeds", "beta": "1 seed", "lambda": "0 seeds"}
     monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "lib/site-packages/fova/paper/catalogue.py"))
     assert catalogue.committed_results() is None
 

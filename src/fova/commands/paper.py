@@ -99,12 +99,12 @@ def list_table(workers: int) -> Group:
             group = entry.group
             lines += [Rule(), Text(group, style="bold")]
         costs = [_shown(entry.costs.get(scale), workers) for scale in SCALES]
-        lines.append(_line(entry.name, costs, "yes" if entry.name in (finished or ()) else ""))
+        lines.append(_line(entry.name, costs, (finished or {}).get(entry.name, "")))
         lines.append(Padding(Text(entry.title, style="dim"), (0, 0, 0, 2)))
     caption = (
         f"Times are estimates for {workers} runs at a time, from speeds that were measured on "
         f"{cost.speeds().machine}; making new data comes on top. fova paper NAME --scale SCALE runs one."
-        + ("" if finished is None else " Results: the file results/NAME.json is in this repository.")
+        + ("" if finished is None else " Results: the seeds of each figure in results/NAME.json.")
     )
     return Group(*lines, Rule(), Text(caption))
 

@@ -7,6 +7,7 @@ Write the file again after an entry or an estimate has changed:
 """
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -78,12 +79,24 @@ def _cost(entry: "Entry", scale: str) -> cost.Cost:
     return cost.Cost(runs, round(seconds))
 
 
-def committed_results() -> set[str] | None:
-    """Names of the entries with a result file in results/ of the repository; None outside a repository."""
+def committed_results() -> dict[str, str] | None:
+    """The entries with a result file in results/ of the repository, and how many seeds their cells have.
+
+    None outside a repository.
+    """
     root = Path(__file__).resolve().parents[3]
     if not ((root / "pyproject.toml").is_file() and (root / "results").is_dir()):
         return None
-    return {path.stem for path in (root / "results").glob("*.json")}
+    files = {entry.name: root / "results" / f"{entry.name}.json" for entry in listing()}
+    return {name: _seeds(file) for name, file in files.items() if file.is_file()}
+
+
+def _seeds(file: Path) -> str:
+    """The number of runs of each case and variant in a result file: `1 seed`, or `1-5 seeds` if they differ."""
+    runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
+    counts = Counter((run["case"], run["variant"]) for run in runs).values()
+    least, most = min(counts, default=0), max(counts, default=0)
+    return f"{most} seed{'s' * (most != 1)}" if least == most else f"{least}-{most} seeds"
 
 
 def write_listing() -> None:
