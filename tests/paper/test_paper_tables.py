@@ -78,6 +78,28 @@ def test_a_variant_that_was_not_run_everywhere_has_no_aggregate():
     assert cells(made["main"])["b"]["y"] == "–"
 
 
+def test_groups_of_cases_are_summed_up_by_themselves():
+    differ, inside = "hopper expert + random", "hopper medium-replay"  # one case of each group of `vote`
+    figures = {  # rival above fova in half of the pairs of the first case, below it in the second
+        (differ, "fova"): (90.0, 91.0),
+        (differ, "without the vote"): (90.5, 90.5),
+        (inside, "fova"): (50.0, 60.0),
+        (inside, "without the vote"): (10.0, 20.0),
+    }
+    runs = [
+        made_run(case, variant, seed, 1.0, score=score)
+        for (case, variant), scores in figures.items()
+        for seed, score in enumerate(scores)
+    ]
+    row = cells(table(made_results(runs, name="vote"), "groups"))
+    assert row["fova"]["clients differ: mean"].startswith("90.5 [")
+    assert row["fova"]["clients differ: fova is better"] == "–"
+    assert row["without the vote"]["clients differ: fova is better"].startswith("0.50 [")
+    assert row["without the vote"]["no client is good: mean"].startswith("15.0 [")
+    assert row["without the vote"]["no client is good: fova is better"] == "1.00 [1.00, 1.00]"
+    assert "groups" not in tables(made_results(runs, name="an evening of my own"))
+
+
 def test_server_and_every_client():
     clients = {"expert-1": 30.0, "expert-2": 50.0, "random-1": 4.0}
     runs = [made_run("a", "x", seed, 34.0, clients=clients) for seed in range(2)]

@@ -58,6 +58,7 @@ class Case:
     at: float | None = None  # where the case stands on the entry's axis
     paper: str | None = None  # its row there
     columns: Columns | None = None  # what the columns of the clients' tables mean, if they are tables
+    group: str | None = None  # cases of one group are also summed up by themselves
 
     def specs(self, most_rows: int | None) -> tuple[ClientSpec, ...]:
         """The clients, each with its size, none larger than `most_rows`."""

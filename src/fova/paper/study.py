@@ -60,6 +60,9 @@ INSIDE_CHANGES = (
     Variant("fed-bc, the last policy", "fed-bc", run={"average_rounds": 1, "aggregation": "returns"}),
 )
 
+# The paper's ablation of the vote, with the recommended preset: the client's own action wins everywhere.
+VOTE = (RECOMMENDED, Variant("without the vote", "fova", settings={"vote": False}))
+
 # The same help for everybody: every rival weights clients by the returns in their data, as FOVA does.
 SAME_WEIGHTS = tuple(
     Variant(f"{name} (returns)", name, preset=preset, run={"aggregation": "returns"})
@@ -101,9 +104,13 @@ OTHERS = (
 )
 
 
+# Two groups of cases: some client's data is good as a whole and could be cloned, or none is.
+DIFFERENT, NONE_GOOD = "clients differ", "no client is good"
+
+
 def _mixtures(*tasks: str) -> tuple[Case, ...]:
     return tuple(
-        Case(f"{task} expert + {low}", task, ("expert", "expert", low, low), 5_000)
+        Case(f"{task} expert + {low}", task, ("expert", "expert", low, low), 5_000, group=DIFFERENT)
         for low in ("random", "medium")
         for task in tasks
     )
@@ -111,7 +118,9 @@ def _mixtures(*tasks: str) -> tuple[Case, ...]:
 
 MIXED = _mixtures("hopper", "halfcheetah")
 # Each client's data covers one half of the way to the goal. Only the near half has rewards.
-COMPLEMENTARY = Case("maze2d-umaze near + far", "maze2d-umaze", ("near", "near", "far", "far"), 5_000)
+COMPLEMENTARY = Case(
+    "maze2d-umaze near + far", "maze2d-umaze", ("near", "near", "far", "far"), 5_000, group=DIFFERENT
+)
 
 # Good and bad episodes inside every client, in different shares: no client's data can be cloned as it is.
 SHARES = (90, 50, 50, 10)
@@ -119,20 +128,20 @@ SHARES = (90, 50, 50, 10)
 
 def _inside(task: str) -> Case:
     clients = tuple(f"expert:{share}+random:{100 - share}" for share in SHARES)
-    return Case(f"{task} expert and random inside", task, clients, 5_000)
+    return Case(f"{task} expert and random inside", task, clients, 5_000, group=NONE_GOOD)
 
 
-def _uniform(task: str, quality: str) -> Case:
-    return Case(f"{task} {quality}", task, (quality,) * 4, 5_000)
+def _uniform(task: str, quality: str, group: str | None = None) -> Case:
+    return Case(f"{task} {quality}", task, (quality,) * 4, 5_000, group=group)
 
 
 # Cases in which no client is good as a whole.
 NO_BEST_CLIENT = (
     _inside("hopper"),
     _inside("halfcheetah"),
-    *(_uniform(task, "medium-replay") for task in ("hopper", "halfcheetah")),
-    *(_uniform(task, "medium-expert") for task in ("hopper", "halfcheetah")),
-    _uniform("maze2d-umaze", "undirected"),
+    *(_uniform(task, "medium-replay", NONE_GOOD) for task in ("hopper", "halfcheetah")),
+    *(_uniform(task, "medium-expert", NONE_GOOD) for task in ("hopper", "halfcheetah")),
+    _uniform("maze2d-umaze", "undirected", NONE_GOOD),
 )
 
 # Ablation: each difference between the printed and the recommended method, and each common part, removed in turn.
@@ -228,6 +237,13 @@ ENTRIES = (
         (MIXED[2], _inside("hopper"), *(_uniform(task, "medium-expert") for task in ("hopper", "halfcheetah"))),
         INSIDE_CHANGES,
         {"quick": QUICK, "small": replace(FIVE_SEEDS["small"], seeds=3)},
+    ),
+    Entry(
+        "vote",
+        "What the vote is worth",
+        (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
+        VOTE,
+        FIVE_SEEDS,
     ),
     Entry(
         "mixed-quality-walker2d",

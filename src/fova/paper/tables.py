@@ -30,6 +30,7 @@ from fova.evaluation.statistics import (
     probability_of_improvement,
 )
 from fova.experiments.results import Results, RunResult
+from fova.paper import catalogue
 from fova.reports.sheet import Sheet
 
 MISSING = "–"
@@ -48,6 +49,8 @@ def tables(results: Results) -> dict[str, Sheet]:
     made = {"main": MAIN[results.measured](results)}
     if len(results.cases()) > 1 and results.axis is None and _scored(results) and _complete(results):
         made["summary"] = summary(results)
+        if len(groups := _groups(results)) > 1:
+            made["groups"] = by_group(results, groups)
     federated = [run for run in results.runs if run.mode == "federated"]
     if results.measured == "return" and federated and all(run.final and run.final.clients for run in federated):
         made["clients"] = server_and_clients(replace(results, runs=federated))
@@ -155,7 +158,7 @@ def _printed(results: Results, printed: dict[str, Any], case: str, variant: str)
 def summary(results: Results) -> Sheet:
     """Aggregates of the normalised scores over all cases, and the probability that the best variant is better."""
     scores = _complete(results)
-    best = max(scores, key=lambda variant: estimate(scores[variant], interquartile_mean).value)
+    best = _best(scores)
     rows = []
     for variant, matrix in scores.items():
         aggregates = [_shown(estimate(matrix, f)) for f in (interquartile_mean, mean, median)]
@@ -170,6 +173,40 @@ def summary(results: Results) -> Sheet:
     columns = ("", "IQM", "mean", "median over cases", f"probability that {best} is better")
     position = list(scores).index(best)
     return Sheet(f"{results.title}: all cases", caption, columns, tuple(rows), frozenset({(position, 1)}))
+
+
+def by_group(results: Results, groups: Mapping[str, list[int]]) -> Sheet:
+    """The mean score over each group of cases, and the probability that the best variant of all cases is better."""
+    scores = _complete(results)
+    best = _best(scores)
+    rows = []
+    for variant, matrix in scores.items():
+        row = [variant]
+        for cases in groups.values():
+            sure = probability_of_improvement(scores[best][:, cases], matrix[:, cases])
+            row += [_shown(estimate(matrix[:, cases], mean)), MISSING if variant == best else _share(sure)]
+        rows.append(tuple(row))
+    columns = [f"{name}: {word}" for name in groups for word in ("mean", f"{best} is better")]
+    numbers = ", ".join(f"{name}: {len(cases)} cases" for name, cases in groups.items())
+    caption = (
+        f"{results.scale}. Normalised scores of the server's final policy, and the probability that {best} is "
+        f"better; in brackets 95 % stratified-bootstrap intervals. {numbers}."
+    )
+    return Sheet(f"{results.title}: groups of cases", caption, ("", *columns), tuple(rows))
+
+
+def _groups(results: Results) -> dict[str, list[int]]:
+    """The groups of the experiment's cases: name -> positions of its cases in the results."""
+    entry = next((entry for entry in catalogue.entries() if entry.name == results.name), None)
+    group_of = {case.label: case.group for case in entry.cases} if entry else {}
+    named = [(group_of.get(case), i) for i, case in enumerate(results.cases())]
+    groups = list(dict.fromkeys(group for group, _ in named if group))
+    return {group: [i for other, i in named if other == group] for group in groups}
+
+
+def _best(scores: Mapping[str, np.ndarray]) -> str:
+    """The variant with the largest interquartile mean."""
+    return max(scores, key=lambda variant: estimate(scores[variant], interquartile_mean).value)
 
 
 def _complete(results: Results) -> dict[str, np.ndarray]:
