@@ -1,5 +1,8 @@
 import json
 
+import pytest
+
+from fova.errors import FovaError
 from fova.paper import catalogue
 from fova.progress import spoken_seconds
 
@@ -58,6 +61,9 @@ def test_committed_results_are_those_of_the_repository(monkeypatch, tmp_path):
         (tmp_path / "results" / f"{name}.json").write_text(json.dumps(content))
     monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "src/fova/paper/catalogue.py"))
     assert catalogue.committed_results() == {"size": "1-2 seeds", "beta": "1 seed", "lambda": "0 seeds"}
+    (tmp_path / "results" / "beta.json").write_text("[]")
+    with pytest.raises(FovaError, match=r"beta\.json is not a result file"):
+        catalogue.committed_results()
     monkeypatch.setattr(catalogue, "__file__", str(tmp_path / "lib/site-packages/fova/paper/catalogue.py"))
     assert catalogue.committed_results() is None
 

@@ -27,17 +27,15 @@ Events = queue.Queue[tuple[str, Event | None]]  # by run; None when its process 
 
 def one_thread() -> dict[str, str]:
     """The environment of a process that uses one thread and rounds as on any other processor."""
-    return (
-        os.environ
-        | same_rounding()
-        | {
-            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip(),
-            "NPROC": "1",  # the size of XLA's pool of threads
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-        }
-    )
+    return {
+        **os.environ,
+        **same_rounding(),
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip(),
+        "NPROC": "1",  # the size of XLA's pool of threads
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
 
 
 class TrainingProcess:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fova.errors import unknown
+from fova.errors import FovaError, unknown
 from fova.machine.files import write_atomically
 from fova.paper import cost
 
@@ -93,8 +93,11 @@ def committed_results() -> dict[str, str] | None:
 
 def _seeds(file: Path) -> str:
     """The number of runs of each case and variant in a result file: `1 seed`, or `1-5 seeds` if they differ."""
-    runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
-    counts = Counter((run["case"], run["variant"]) for run in runs).values()
+    try:
+        runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
+        counts = Counter((run["case"], run["variant"]) for run in runs).values()
+    except (ValueError, KeyError, TypeError) as error:
+        raise FovaError(f"{file} is not a result file. Restore it, or move it away.") from error
     least, most = min(counts, default=0), max(counts, default=0)
     return f"{most} seed{'s' * (most != 1)}" if least == most else f"{least}-{most} seeds"
 
