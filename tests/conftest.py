@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, settings
 
 from fova.commands import main as cli
 from fova.machine import runtime
+from fova.machine.rounding import same_rounding
 
+os.environ.update(same_rounding())  # as in the commands, before NumPy is imported
 os.environ["NPROC"] = "2"  # two devices, whatever the machine: clients are dealt out among them
 # Little programs are run a few times each: most of the time would go into making them quick.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()

@@ -1,12 +1,10 @@
-import platform
 import sys
 from pathlib import Path
 
 import jax
 import pytest
 
-from fova.machine import runtime
-from fova.machine.runtime import cache_directory, peak_memory_mb, prepare, processors, same_rounding
+from fova.machine.runtime import cache_directory, peak_memory_mb, prepare, processors
 
 
 @pytest.mark.parametrize(
@@ -44,21 +42,3 @@ def test_arrays_are_computed_where_they_are_asked_for():
     """Asynchronous dispatch on CPUs once waited for ever at the start of a federation."""
     prepare()
     assert jax.config.values["jax_cpu_enable_async_dispatch"] is False
-
-
-def test_matrix_products_use_the_code_that_every_x86_processor_with_avx2_has(monkeypatch):
-    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
-    monkeypatch.setattr(runtime, "_processor_flags", lambda: {"sse2", "avx2", "fma", "avx512f"})
-    assert same_rounding() == {"OPENBLAS_CORETYPE": "Haswell"}
-    monkeypatch.setattr(runtime, "_processor_flags", lambda: {"sse2", "avx2"})
-    assert same_rounding() == {}
-
-
-def test_the_choice_of_a_user_stays(monkeypatch):
-    monkeypatch.setenv("OPENBLAS_CORETYPE", "SkylakeX")
-    assert same_rounding() == {}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the instruction sets")
-def test_the_instruction_sets_of_the_processor_are_read():
-    assert runtime._processor_flags() or platform.machine() not in ("x86_64", "AMD64")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from fova.errors import FovaError, unknown
 from fova.machine.interrupts import Interrupted, leave
-from fova.machine.runtime import same_rounding
+from fova.machine.rounding import same_rounding
 from fova.version import __version__
 
 try:

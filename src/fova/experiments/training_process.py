@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from fova.machine.claims import Claim
-from fova.machine.runtime import same_rounding
+from fova.machine.rounding import same_rounding
 from fova.progress import Event, Failed, Finished, from_json
 
 LOGS = "logs"  # folder of the processes' standard error, in the directory of the runs

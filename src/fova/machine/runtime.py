@@ -1,4 +1,4 @@
-"""JAX (call `prepare` before the first computation), NumPy, the cache directory, processors and memory."""
+"""The setup of JAX (call `prepare` before the first computation), the cache directory, processors and memory."""
 
 import os
 import re
@@ -39,28 +39,6 @@ def prepare() -> None:
     jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
-
-
-def same_rounding() -> dict[str, str]:
-    """Environment variables with which NumPy's matrix products round alike on all x86 processors.
-
-    They count if they are set before NumPy is imported. OpenBLAS picks its code for the processor, and each code
-    rounds differently. Simulated episodes amplify the last digit, so that the same seed would make other data on
-    another kind of processor. The code for Haswell runs on every processor with AVX2 and FMA. The choice of a user
-    who has set OPENBLAS_CORETYPE stays.
-    """
-    if "OPENBLAS_CORETYPE" in os.environ or not {"avx2", "fma"} <= _processor_flags():
-        return {}
-    return {"OPENBLAS_CORETYPE": "Haswell"}
-
-
-def _processor_flags() -> set[str]:
-    """The instruction sets of the processor, where Linux lists them for x86; else none."""
-    information = Path("/proc/cpuinfo")
-    if not information.exists():
-        return set()
-    found = re.search(r"^flags\s*:(.*)$", information.read_text(), re.MULTILINE)
-    return set(found.group(1).split()) if found else set()
 
 
 def peak_memory_mb() -> float:
