@@ -28,6 +28,13 @@ FOUR_TIMES = {
     "quick": QUICK,
     "small": replace(FIVE_SEEDS["small"], run={**FIVE_SEEDS["small"].run, "rounds": 200, "evaluate_every": 20}),
 }
+# As many steps as the paper has.
+TWENTY_TIMES = {
+    "quick": QUICK,
+    "small": replace(
+        FIVE_SEEDS["small"], seeds=1, run={**FIVE_SEEDS["small"].run, "rounds": 1000, "evaluate_every": 50}
+    ),
+}
 
 # The paper's width, learning rates and number of steps. Minibatches have 64 transitions to fit a CPU.
 PAPER_WIDTH = {
@@ -220,6 +227,13 @@ ENTRIES = (
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
         (RECOMMENDED, *SAME_WEIGHTS),
         FOUR_TIMES,
+    ),
+    Entry(
+        "same-weights-longest",
+        "FOVA and its rivals with the same client weights, 100,000 steps",
+        (*MIXED[2:], NO_BEST_CLIENT[0], NO_BEST_CLIENT[5]),
+        (RECOMMENDED, EQUATIONS, RELEASED, *SAME_WEIGHTS),
+        TWENTY_TIMES,
     ),
     Entry(
         "same-weights-mazes",
