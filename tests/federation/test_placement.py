@@ -20,13 +20,18 @@ WIDTH = 2 * (3 + 2) + 4
 ROWS_OF = partial(rounds.rows_of, discount=0.9)
 
 
+def buffer_of(data, width=WIDTH):
+    sizes = {name: len(each) for name, each in data.items()}
+    return Buffer.of(sizes, width, lambda name, rows: ROWS_OF(data[name], out=rows))
+
+
 def clients():
     return {f"client-{i}": make_transitions(i, episodes=1 + 3 * i) for i in range(3)}
 
 
 def test_the_buffer_holds_the_rows_of_all_clients_and_nothing_else():
     data = clients()
-    buffer = Buffer.of(data, WIDTH, ROWS_OF)
+    buffer = buffer_of(data)
     packed = [ROWS_OF(each) for each in data.values()]
     np.testing.assert_array_equal(buffer.rows, np.concatenate(packed))
     assert buffer.lengths.tolist() == [len(each) for each in packed]
@@ -35,7 +40,7 @@ def test_the_buffer_holds_the_rows_of_all_clients_and_nothing_else():
 
 def test_a_small_client_beside_a_large_one_costs_what_its_rows_cost():
     small, large = make_transitions(0, episodes=1, steps=10), make_transitions(1, episodes=1, steps=20_000)
-    buffer = Buffer.of({"small": small, "large": large}, WIDTH, ROWS_OF)
+    buffer = buffer_of({"small": small, "large": large})
     assert buffer.rows.nbytes == 4 * WIDTH * (len(small) + len(large))
     placed = place(buffer, (0, 1), DealtOut.among(2))
     # Both devices use the one buffer; nothing was copied.
@@ -50,7 +55,7 @@ def test_a_large_client_is_not_copied_on_its_way_into_the_buffer():
     numbers = np.zeros((rows, columns), np.float32)
     large = lay_out(numbers, numbers[:, :1].copy(), np.ones(rows, np.float32), ended, ended, None)
     tracemalloc.start()
-    buffer = Buffer.of({"large": large}, 2 * (columns + 1) + 4, ROWS_OF)
+    buffer = buffer_of({"large": large}, 2 * (columns + 1) + 4)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5 * buffer.rows.nbytes
@@ -62,7 +67,7 @@ def as_if_devices_had_memory_of_their_own(buffer, members, devices):
 
 def test_devices_with_memory_of_their_own_get_the_rows_of_their_clients():
     data = clients()
-    buffer = Buffer.of(data, WIDTH, ROWS_OF)
+    buffer = buffer_of(data)
     members = (2, 0, 1, 2)  # the last one fills a slot
     placed = as_if_devices_had_memory_of_their_own(buffer, members, DealtOut.among(4))
     rows, starts = np.asarray(placed.rows), np.asarray(placed.starts)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fova.data.transitions import Floats, Transitions
 
@@ -30,6 +31,11 @@ def next_returns(data: Transitions, discount: float) -> Floats:
         rows = rows[:going] - 1
         follows[rows] = rewards[rows + 1] + discount * follows[rows + 1]
     return follows.astype(np.float32)
+
+
+def returns(data: Transitions, discount: float) -> NDArray[np.float64]:
+    """The discounted return that the data shows from each row on, its own reward included."""
+    return np.asarray(data.rewards + discount * next_returns(data, discount).astype(np.float64))
 
 
 def counted_from(data: Transitions, zero: float, discount: float) -> Transitions:

@@ -12,8 +12,6 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from fova.data.transitions import Transitions
-
 ALIGNMENT = 64  # bytes
 
 
@@ -54,13 +52,13 @@ class Buffer(NamedTuple):
         return int(self.lengths.max())
 
     @staticmethod
-    def of(clients: Mapping[str, Transitions], width: int, write: Callable[..., Any]) -> "Buffer":
-        """The rows of the clients. `write(data, out=rows)` writes a client's data into its rows of the buffer."""
-        lengths = np.array([len(data) for data in clients.values()])
+    def of(sizes: Mapping[str, int], width: int, write: Callable[[str, NDArray[np.float32]], None]) -> "Buffer":
+        """The rows of clients of these sizes. `write(name, rows)` writes a client's data into its rows."""
+        lengths = np.array(list(sizes.values()))
         starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
         rows = aligned((int(lengths.sum()), width))
-        for data, start in zip(clients.values(), starts):
-            write(data, out=rows[start : start + len(data)])
+        for name, start in zip(sizes, starts):
+            write(name, rows[start : start + sizes[name]])
         return Buffer(rows, starts, lengths)
 
 

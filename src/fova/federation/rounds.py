@@ -101,10 +101,20 @@ def start(algorithm: Any, space: Space, key: PRNGKeyArray) -> tuple[Any, Any]:
     return learner, algorithm.start(learner)
 
 
-def rows_of(prepared: Transitions, discount: float, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-    """A client's prepared data as the rows of `Data`, on the host; in `out` if it is given."""
+def rows_of(
+    prepared: Transitions,
+    discount: float,
+    drawn: NDArray[np.int64] | None = None,
+    out: NDArray[np.float32] | None = None,
+) -> NDArray[np.float32]:
+    """A client's prepared data as the rows of `Data`, on the host; in `out` if it is given.
+
+    `drawn` are the rows to train on, as `fova.data.sampling` chooses them; by default each row once.
+    """
     fields = {name: getattr(prepared, name) for name in Batch._fields if name != "next_returns"}
     fields["next_returns"] = next_returns(prepared, discount)
+    if drawn is not None:
+        fields = {name: values[drawn] for name, values in fields.items()}
     return pack(Batch(**fields), out)
 
 

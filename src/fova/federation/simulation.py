@@ -46,9 +46,11 @@ class Simulation:
         settings: RoundSettings,
         log_weights: Mapping[str, float] | None = None,
         share: Share | None = None,
+        drawn: Mapping[str, NDArray[np.int64] | None] | None = None,
     ) -> None:
         """`clients` hold prepared data. `log_weights` are the clients' log-weights by the returns in their data.
 
+        `drawn` holds the rows that each client trains on, if it is not each of them once.
         `share` says which clients of a larger federation these are, if other processes hold the others.
         """
         if not clients:
@@ -65,7 +67,7 @@ class Simulation:
         self._traffic: Traffic | None = None
         self._key = jax.random.key(settings.seed)
         self._identities = np.array([rounds.identity(name) for name in self.names], np.uint32)
-        self.set_data(clients, log_weights)
+        self.set_data(clients, log_weights, drawn)
         self._ahead: Ahead | None = None
 
     def _insist_on_whole_rounds(self) -> None:
@@ -83,12 +85,21 @@ class Simulation:
                 f"cohort holds {self.cohort}. Raise --cohort to {self.participants}."
             )
 
-    def set_data(self, clients: Mapping[str, Transitions], log_weights: Mapping[str, float] | None = None) -> None:
+    def set_data(
+        self,
+        clients: Mapping[str, Transitions],
+        log_weights: Mapping[str, float] | None = None,
+        drawn: Mapping[str, NDArray[np.int64] | None] | None = None,
+    ) -> None:
         """Give the clients other data; their names stay."""
         if list(clients) != self.names:
             raise FovaError(f"The data is for clients {list(clients)}, but the federation has {self.names}.")
-        write = partial(rounds.rows_of, discount=self.algorithm.discount)
-        self._buffer = Buffer.of(clients, rounds.row_width(self.space), write)
+
+        def write(name: str, out: NDArray[np.float32]) -> None:
+            rounds.rows_of(clients[name], self.algorithm.discount, (drawn or {}).get(name), out)
+
+        lengths = {name: len(data) for name, data in clients.items()}
+        self._buffer = Buffer.of(lengths, rounds.row_width(self.space), write)
         self._by_returns = np.array([(log_weights or {}).get(name, 0.0) for name in self.names], np.float32)
         self._placed: tuple[tuple[int, ...], Placed] | None = None
 

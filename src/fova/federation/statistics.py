@@ -93,13 +93,22 @@ class ClientStatistics:
         return math.sqrt((self.step_value(discount) - zero) ** 2 + spread)
 
 
-def client_statistics(data: Transitions, reward_scale: float = 1.0, normalise: bool = True) -> ClientStatistics:
-    """The statistics of a client's raw data. Rewards are multiplied by `reward_scale`, as in training."""
-    rewards = (data.rewards * np.float32(reward_scale)).astype(np.float64)
+def client_statistics(
+    data: Transitions,
+    reward_scale: float = 1.0,
+    normalise: bool = True,
+    rows: NDArray[np.int64] | None = None,
+) -> ClientStatistics:
+    """The statistics of a client's raw data. Rewards are multiplied by `reward_scale`, as in training.
+
+    `rows` are the rows that the client trains on, if it is not each of them once. Rewards and ends are theirs.
+    """
+    drawn = slice(None) if rows is None else rows
+    rewards = (data.rewards[drawn] * np.float32(reward_scale)).astype(np.float64)
     return ClientStatistics(
         rows=len(data),
         episodes=len(data.episode_lengths()),
-        terminals=int(np.count_nonzero(data.terminals)),
+        terminals=int(np.count_nonzero(data.terminals[drawn])),
         reward_sum=float(rewards.sum()),
         reward_squares=float(np.square(rewards).sum()),
         reward_deviations=float(np.abs(rewards - rewards.mean()).sum()),

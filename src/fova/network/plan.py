@@ -13,7 +13,9 @@ from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 from jaxtyping import Array, Bool
+from numpy.typing import NDArray
 
 from fova import algorithms
 from fova.algorithms.base import Data, Submission
@@ -150,9 +152,9 @@ class Plan:
         work = partial(client_work, self.algorithm, self.envelope, self.run.local_steps)
         return jax.eval_shape(work, learner, server.broadcast, data, key, key)[1]
 
-    def data_of(self, prepared: Transitions) -> Data:
-        """A client's prepared data on the device."""
-        return Data.of(rounds.rows_of(prepared, self.algorithm.discount), self.space)
+    def data_of(self, prepared: Transitions, drawn: NDArray[np.int64] | None = None) -> Data:
+        """A client's prepared data on the device: each row once, or the `drawn` ones."""
+        return Data.of(rounds.rows_of(prepared, self.algorithm.discount, drawn), self.space)
 
 
 @partial(jax.jit, static_argnames=("algorithm", "envelope", "local_steps"))

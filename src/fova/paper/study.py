@@ -87,6 +87,15 @@ SAME_UNIT = tuple(
     for variant in SAME_WEIGHTS[1:]  # cloning has no critics
 )
 
+# The same weights for episodes inside a client, too: rows of episodes that earned more are trained on more often.
+SAME_EPISODES = tuple(
+    replace(
+        variant, label=f"{variant.label.removesuffix(')')}, episodes)", run={**variant.run, "sampling": "returns"}
+    )
+    for variant in SAME_WEIGHTS
+)
+FOVA_EPISODES = replace(RECOMMENDED, label="fova (episodes)", run={"sampling": "returns"})
+
 # The two dear rivals with FOVA's client weights, FOVA's actor and LayerNorm in their critics.
 DEAR = tuple(
     Variant(f"{name} (returns)", name, preset="assisted", run={"aggregation": "returns"})
@@ -219,6 +228,13 @@ ENTRIES = (
         "FOVA and its rivals with the same client weights and the same unit of reward",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
         (RECOMMENDED, *SAME_UNIT),
+        FIVE_SEEDS,
+    ),
+    Entry(
+        "same-episodes",
+        "FOVA and its rivals with the same weights for clients and for episodes",
+        (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
+        (FOVA_EPISODES, *SAME_EPISODES, RECOMMENDED, SAME_WEIGHTS[0]),
         FIVE_SEEDS,
     ),
     Entry(

@@ -19,6 +19,7 @@ import tomli_w
 from fova import algorithms
 from fova.data.action_kind import ActionKind
 from fova.data.memory import available
+from fova.data.sampling import Sampling
 from fova.data.tables.columns import Columns
 from fova.errors import FovaError, unknown
 from fova.federation import aggregation
@@ -80,6 +81,9 @@ class RunConfig:
     average_rounds: Annotated[int | Literal["auto"], Within(1, MOST_ROUNDS)] = "auto"
     """Play, judge and save a running mean of the server's policies over about this many rounds. It varies less than
     the last policy. auto is a tenth of the rounds, at most 5. 1 is the last policy."""
+    sampling: Sampling = "uniform"
+    """Which rows a client trains on: uniform (all alike) or returns (rows of episodes that earned more come more
+    often, by a rule like that of --aggregation returns). Works with any algorithm; see docs/statistics.md."""
     participation: Annotated[float, Within(0, 1, above=True)] = 1.0
     """Share of the clients that take part in each round, drawn again in every round."""
     cohort: Annotated[int, Within(1, 1_000_000)] = 64

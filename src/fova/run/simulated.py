@@ -11,6 +11,7 @@ import jax
 
 from fova import algorithms
 from fova.data.normalise import Normaliser
+from fova.data.sampling import training_rows
 from fova.data.transitions import Transitions
 from fova.federation import aggregation
 from fova.federation.clients import Federation
@@ -54,13 +55,18 @@ class SimulatedEngine:
             privacy=self.privacy,
             together=config.run.mode != "local",
         )
+        sampling, discount = config.run.sampling, config.algorithm.discount
+        self._drawn = [
+            {name: training_rows(data, sampling, discount) for name, data in turn.clients.items()}
+            for turn in self._turns
+        ]
         # Privacy protects the sums of single clients, so clients send none.
         self._told = self._tell() if self.privacy is None else []
         self.statistics = self._statistics()
         self._described: dict[str, dict[str, Any]] = {}
         weights = self.statistics[0].log_weights
         self.simulation = Simulation(
-            config.algorithm, self._prepared(0), self.space, self._settings, weights, share
+            config.algorithm, self._prepared(0), self.space, self._settings, weights, share, self._drawn[0]
         )
 
     # --- Statistics ---
@@ -69,8 +75,8 @@ class SimulatedEngine:
         """The statistics that every client sends, for each turn of the data."""
         scale, normalise = self.config.run.reward_scale, self.config.run.normalise
         told = [
-            {name: client_statistics(data, scale, normalise) for name, data in turn.clients.items()}
-            for turn in self._turns
+            {name: client_statistics(data, scale, normalise, rows[name]) for name, data in turn.clients.items()}
+            for turn, rows in zip(self._turns, self._drawn)
         ]
         return told if self.share is None else [self._told_by_all(self.share, turn) for turn in told]
 
@@ -131,7 +137,7 @@ class SimulatedEngine:
         """Switch to the data of the current turn. The turn depends on the round alone, as a resumed run needs."""
         turn = self._turn_of(state.round)
         if turn != self._turn:
-            self.simulation.set_data(self._prepared(turn), self.statistics[turn].log_weights)
+            self.simulation.set_data(self._prepared(turn), self.statistics[turn].log_weights, self._drawn[turn])
             self._turn = turn
         if state.round == 0 or turn == self._turn_of(state.round - 1):
             return state

@@ -1,0 +1,71 @@
+"""Which rows a client trains on, and how often: all alike, or those of better episodes more often.
+
+Only the client's own data decides. Nothing here is sent.
+"""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fova.data.returns import returns
+from fova.data.transitions import Transitions
+
+Sampling = Literal["uniform", "returns"]
+
+SHARPNESS = 10.0
+LEAST_LOG_WEIGHT = -4.0
+BEST_SHARE = 0.1  # the episodes that hold the best tenth of the rows have the full weight
+DEVIATIONS_BELOW = 3.0  # the low reward is so many mean absolute deviations below the mean
+
+
+def training_rows(data: Transitions, sampling: Sampling, discount: float) -> NDArray[np.int64] | None:
+    """The rows to train on, as many as the data has; None for each of them once.
+
+    With `returns`, a row comes as often as its weight says, rounded up or down. So some rows of little weight are
+    left out.
+    """
+    if sampling == "uniform":
+        return None
+    reached = np.cumsum(row_weights(data, discount))
+    places = (np.arange(len(data)) + 0.5) / len(data)
+    return np.searchsorted(reached, places * reached[-1]).astype(np.int64)
+
+
+def row_weights(data: Transitions, discount: float) -> NDArray[np.float64]:
+    """The weight of each row by what its episode is worth: 1 for the best, less for the others.
+
+    The rule is that of the clients' weights by returns (`fova.federation.statistics`), within one client. If all
+    rewards are multiplied by a number, the weights do not change. If a constant is added to all, they do not change
+    either where no episode ends by itself.
+    """
+    lengths = data.episode_lengths()
+    worth = episode_values(data, discount)
+    best = _reached_by(BEST_SHARE, worth, lengths)
+    distance = best - low_reward(data)
+    if not distance > 1e-9 * np.abs(worth).max(initial=0.0):  # all rewards are alike
+        return np.ones(len(data))
+    log_weights = np.maximum(LEAST_LOG_WEIGHT, -SHARPNESS * np.maximum(best - worth, 0.0) / distance)
+    return np.repeat(np.exp(log_weights), lengths)
+
+
+def episode_values(data: Transitions, discount: float) -> NDArray[np.float64]:
+    """What one step of each episode is worth: (1 - gamma) times the mean discounted return from its rows on."""
+    lengths = data.episode_lengths()
+    starts = np.append(0, np.cumsum(lengths)[:-1])
+    followed = (1.0 - discount) * returns(data, discount)
+    return np.asarray(np.add.reduceat(followed, starts) / lengths)
+
+
+def low_reward(data: Transitions) -> float:
+    """A reward that few rows stay below; at most 0 if an episode ends by itself, for nothing is paid afterwards."""
+    rewards = data.rewards.astype(np.float64)
+    low = rewards.mean() - DEVIATIONS_BELOW * np.abs(rewards - rewards.mean()).mean()
+    return float(min(low, 0.0) if data.terminals.any() else low)
+
+
+def _reached_by(share: float, worth: NDArray[np.float64], lengths: NDArray[np.int64]) -> float:
+    """The largest value that episodes with at least this share of all rows reach."""
+    order = np.argsort(-worth, kind="stable")
+    held = np.cumsum(lengths[order])
+    return float(worth[order][np.searchsorted(held, share * held[-1])])
