@@ -41,10 +41,11 @@ def test_a_result_without_a_digest_of_its_settings_is_not_kept(earlier):
     assert "no digest of its settings" in kept.refused[PLANNED.name]
 
 
-def test_a_setting_that_came_later_leaves_older_results_valid(earlier):
-    # The digest of this run before `shared_std` existed; with the setting on, it is another run.
+@pytest.mark.parametrize("later", [{"settings": {"shared_std": True}}, {"run": {"sampling": "returns"}}])
+def test_a_setting_that_came_later_leaves_older_results_valid(earlier, later):
+    # The digest of this run before either setting existed; with the setting on, it is another run.
     assert earlier.configuration == "b3d45337e5701ed27e2bf6e2d941d512"
-    (other,) = replace(ENTRY, variants=(Variant("fed-bc", "fed-bc", settings={"shared_std": True}),)).runs(SCALE)
+    (other,) = replace(ENTRY, variants=(Variant("fed-bc", "fed-bc", **later),)).runs(SCALE)
     assert keep([earlier], [other._replace(name=PLANNED.name)]).runs == []
 
 

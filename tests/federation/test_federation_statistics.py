@@ -66,8 +66,28 @@ def test_what_a_client_tells_by_hand():
         "behaviour_return": 6.0,  # in the units of the log: the mean of 6 and 6
         "observations": None,
         "reward_range": None,
+        "counted_rows": None,
     }
     assert told.low_reward == 6.0 - 3 * 12.0 / 4
+    assert told.log_share == 0.0
+
+
+def test_what_a_client_tells_about_weighted_rows_by_hand():
+    """The first episode counts half: as if the data were one row of 2 and two rows of 6, of which one is an end."""
+    data = from_episodes([episode([2.0, 6.0]), episode([6.0], terminated=True)])
+    told = client_statistics(data, normalise=False, weights=np.array([0.5, 0.5, 1.0]))
+    assert (told.rows, told.episodes, told.counted_rows, told.terminals) == (3, 2, 2.0, 1.0)
+    assert told.reward_sum == 0.5 * 2 + 0.5 * 6 + 6
+    assert told.mean_reward == 5.0
+    assert told.reward_squares == 0.5 * 4 + 0.5 * 36 + 36
+    assert told.reward_deviations == 0.5 * 3 + 0.5 * 1 + 1
+    assert told.low_reward == 5.0 - 3 * 3.0 / 2
+    assert told.step_value(GAMMA) == pytest.approx(
+        0.01 * 5.0 / (1 - 0.99 * 0.5)
+    )  # every second counted row is an end
+    variance = (0.5 * 4 + 0.5 * 36 + 36) / 2 - 25.0
+    assert told.reward_unit(GAMMA) == pytest.approx(np.sqrt(told.step_value(GAMMA) ** 2 + variance * 0.01 / 1.99))
+    assert told.log_share == pytest.approx(np.log(2 / 3))
 
 
 def test_rewards_count_as_they_are_and_observations_are_summed_unless_told_otherwise():
@@ -133,6 +153,19 @@ def test_weights_by_hand():
     assert weights["best"] == 0.0
     assert weights["near"] == pytest.approx(-20 * 0.2 / 4.5)
     assert weights["far"] == LEAST_LOG_WEIGHT
+
+
+def test_a_client_counts_by_the_share_of_its_rows_that_count():
+    """As much is earned in a tenth of b's rows as in all of a's; c is both a little worse and only half good."""
+    clients = {"a": client([4.0] * 10), "b": client([4.0], rows=10, counted_rows=1.0)}
+    clients["c"] = client([3.8] * 5, rows=10, counted_rows=5.0)
+    clients["far"] = client([0.5, 1.5] * 3)  # the lowest rewards are 1 - 3 * 0.5
+    weights = weights_by_returns(clients, GAMMA)
+    assert weights == pytest.approx({"a": 0.0, "b": np.log(0.1), "c": np.log(0.5) - 20 * 0.2 / 4.5, "far": -4.0})
+    del clients["a"]
+    heaviest = weights_by_returns(clients, GAMMA)
+    assert heaviest["c"] == 0.0, "the heaviest client has 0, whichever it is"
+    assert heaviest["b"] == pytest.approx(weights["b"] - weights["c"])
 
 
 def test_every_client_keeps_a_minimum_weight():

@@ -67,10 +67,56 @@ def test_statistics_come_back_as_they_were_sent():
     assert {name: getattr(read, name) for name in messages.NUMBERS} == {
         name: getattr(statistics(), name) for name in messages.NUMBERS
     }
-    assert [type(getattr(read, name)) for name in messages.COUNTS] == [int, int, int]
+    assert [type(getattr(read, name)) for name in messages.COUNTS] == [int, int]
+    assert read.counted_rows is None
     assert read.observations.count == 8
     assert read.observations.total.tolist() == SUMS.total.tolist()
     assert read.observations.squares.tolist() == SUMS.squares.tolist()
+
+
+def weighted_answer(**changes):
+    return messages.hello_answer(plan(sampling="returns"), "east", statistics(**{"counted_rows": 5.5} | changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"terminals": 1.5},
+        {"counted_rows": 8.0},  # every row counts once
+        {"counted_rows": 8 * np.exp(-4.0), "terminals": 0.01, "reward_sum": 0.1, "reward_deviations": 0.1},
+        {"counted_rows": 4.0, "reward_sum": 6.0},  # sqrt(4 * 9)
+    ],
+)
+def test_statistics_of_weighted_rows_come_back_as_they_were_sent(changes):
+    read = messages.read_statistics(weighted_answer(**changes), plan(sampling="returns"))
+    assert read.counted_rows == changes.get("counted_rows", 5.5)
+    assert read.terminals == changes.get("terminals", 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"counted_rows": 8.1}, "its rows count for 8.1, but it has 8 rows and 2 ends"),
+        ({"counted_rows": 1.9}, "its rows count for 1.9, but it has 8 rows and 2 ends"),
+        ({"counted_rows": 0.14, "terminals": 0.0}, "its 8 rows count for 0.14, less than the least weight allows"),
+        ({"counted_rows": np.nan}, "not finite"),
+        ({"counted_rows": 4.0, "reward_sum": 6.001}, "a reward_sum that their reward_squares rule out"),
+        ({"terminals": 3.5}, "more ends than episodes"),
+        ({"rows": 8.5}, "not between 0 and 1,000,000,000"),
+    ],
+)
+def test_weighted_rows_that_no_data_has_are_refused(changes, words):
+    with pytest.raises(Refused, match=words):
+        messages.read_statistics(weighted_answer(**changes), plan(sampling="returns"))
+
+
+def test_weights_of_rows_travel_only_where_rows_are_weighted():
+    with pytest.raises(Refused, match="its statistics are not rows, episodes"):
+        messages.read_statistics(hello_answer(), plan(sampling="returns"))
+    with pytest.raises(Refused, match="its statistics are not rows, episodes"):
+        messages.read_statistics(weighted_answer(), plan())
+    with pytest.raises(Refused, match="not between 0"):
+        messages.read_statistics(hello_answer(terminals=1.5), plan())
 
 
 def test_without_normalisation_no_sums_of_observations_travel():

@@ -22,7 +22,7 @@ from tiny import make_transitions, save_npz
 
 NAMES = ("east", "north", "south")
 ALGORITHM = {"hidden": (8,), "batch_size": 8}
-RUN = {"rounds": 4, "local_steps": 3, "seed": 5, "checkpoint_seconds": 0.0}
+RUN = {"rounds": 4, "local_steps": 3, "seed": 5, "checkpoint_seconds": 0.0, "sampling": "returns"}
 
 
 @pytest.fixture(scope="module")

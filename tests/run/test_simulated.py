@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from fova.algorithms import configure
+from fova.data.sampling import drawn_rows, row_weights
 from fova.errors import FovaError
 from fova.federation.clients import Federation
+from fova.federation.rounds import rows_of
 from fova.run.config import Config, RunConfig
 from fova.run.simulated import SimulatedEngine
 from tiny import make_transitions
@@ -62,6 +64,24 @@ def test_a_unit_that_is_given_is_what_rewards_are_divided_by(federation):
     np.testing.assert_allclose(halved._prepared(0)["a"].rewards, whole._prepared(0)["a"].rewards / 2.0, rtol=1e-6)
     derived = engine_of(federation, "fed-td3bc", reward_unit="federation", local_steps=2)
     assert derived.prepare(None).reward_unit == engine_of(federation).prepare(None).reward_unit != 1.0
+
+
+def test_statistics_and_training_see_rows_by_their_weights(federation):
+    """Each client's data with the drawn rows in the place of its own, and nothing else, is what is trained on."""
+    engine = engine_of(federation, sampling="returns")
+    engine.prepare(None)
+    for name, data in federation.clients.items():
+        weights = row_weights(data, "returns", engine.config.algorithm.discount)
+        rows = drawn_rows(weights)
+        assert len(np.unique(rows)) < len(rows) == len(data)
+        client = list(federation.clients).index(name)
+        start = engine.simulation._buffer.starts[client]
+        trained_on = engine.simulation._buffer.rows[start : start + len(data)]
+        in_order = rows_of(engine._prepared(0)[name], engine.config.algorithm.discount)
+        np.testing.assert_array_equal(trained_on, in_order[rows])
+        assert engine._told[0][name].reward_sum == pytest.approx((weights * data.rewards).sum(), rel=1e-6)
+        assert engine._told[0][name].counted_rows == pytest.approx(weights.sum())
+        assert engine._told[0][name].rows == len(data)
 
 
 def moved(federation, constant):

@@ -25,7 +25,8 @@ COMMON = ("task", "clients", "size", "config", "algorithm", "rounds", "local-ste
 GROUPS = {
     "federation": (
         "task clients size columns missing config mode aggregation largest-share average-rounds participation "
-        "cohort normalise reward-scale reward-unit action-low action-high actions action-names data-sequence"
+        "cohort sampling normalise reward-scale reward-unit action-low action-high actions action-names "
+        "data-sequence"
     ),
     "run": "name resume rounds local-steps seed dry-run processes coordinator checkpoint-seconds track quiet plain",
     "evaluation": (

@@ -15,25 +15,30 @@ Sampling = Literal["uniform", "returns"]
 
 SHARPNESS = 10.0
 LEAST_LOG_WEIGHT = -4.0
+LEAST_WEIGHT = float(np.exp(LEAST_LOG_WEIGHT))
 BEST_SHARE = 0.1  # the episodes that hold the best tenth of the rows have the full weight
 DEVIATIONS_BELOW = 3.0  # the low reward is so many mean absolute deviations below the mean
 
 
-def training_rows(data: Transitions, sampling: Sampling, discount: float) -> NDArray[np.int64] | None:
-    """The rows to train on, as many as the data has; None for each of them once.
+def row_weights(data: Transitions, sampling: Sampling, discount: float) -> NDArray[np.float64] | None:
+    """How much each row counts, at most 1; None if all count alike."""
+    return None if sampling == "uniform" else weights_by_episode(data, discount)
 
-    With `returns`, a row comes as often as its weight says, rounded up or down. So some rows of little weight are
-    left out.
+
+def drawn_rows(weights: NDArray[np.float64] | None) -> NDArray[np.int64] | None:
+    """The rows to train on, as many as there are weights; None for each of them once.
+
+    A row comes as often as its weight says, rounded up or down. So some rows of little weight are left out.
     """
-    if sampling == "uniform":
+    if weights is None:
         return None
-    reached = np.cumsum(row_weights(data, discount))
-    places = (np.arange(len(data)) + 0.5) / len(data)
+    reached = np.cumsum(weights)
+    places = (np.arange(len(weights)) + 0.5) / len(weights)
     return np.searchsorted(reached, places * reached[-1]).astype(np.int64)
 
 
-def row_weights(data: Transitions, discount: float) -> NDArray[np.float64]:
-    """The weight of each row by what its episode is worth: 1 for the best, less for the others.
+def weights_by_episode(data: Transitions, discount: float) -> NDArray[np.float64]:
+    """The weight of each row by what its episode is worth: 1 for the best episodes, less for the others.
 
     The rule is that of the clients' weights by returns (`fova.federation.statistics`), within one client. If all
     rewards are multiplied by a number, the weights do not change. If a constant is added to all, they do not change

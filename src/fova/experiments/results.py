@@ -208,18 +208,17 @@ def _nearest_preset(config: Config) -> tuple[str, dict[str, Any]]:
 
 
 # Settings that came after results were stored, with the value that stands for what was done before them.
-CAME_LATER = {"shared_std": False}
+CAME_LATER = {"shared_std": False, "sampling": "uniform"}
 
 
 def _configuration(config: Config) -> str:
     """A digest of all settings. The data has digests of its own, so it does not matter where its files are."""
     clients = [asdict(client) | {"data": Path(client.data).name} for client in config.clients]
-    algorithm = {
-        name: value
-        for name, value in asdict(config.algorithm).items()
-        if name not in CAME_LATER or value != CAME_LATER[name]
-    }
-    text = json.dumps([asdict(config.run), algorithm, config.task, clients], sort_keys=True)
+    run, algorithm = (
+        {name: value for name, value in asdict(part).items() if name not in CAME_LATER or value != CAME_LATER[name]}
+        for part in (config.run, config.algorithm)
+    )
+    text = json.dumps([run, algorithm, config.task, clients], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

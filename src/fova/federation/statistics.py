@@ -40,17 +40,22 @@ FARTHEST = 10.0  # largest distance of a client's observations, relative to thos
 
 @dataclass(frozen=True)
 class ClientStatistics:
-    """What a client sends about its data: counts and sums over all its rows, never a row."""
+    """What a client sends about its data: counts and sums over all its rows, never a row.
+
+    If the client trains on some rows more often than on others, each row counts by its weight in `terminals` and in
+    the sums over rewards, and `counted_rows` is the sum of the weights. No weight is larger than 1.
+    """
 
     rows: int
     episodes: int
-    terminals: int
+    terminals: float
     reward_sum: float
     reward_squares: float
     reward_deviations: float  # sum of |reward - the client's mean reward|
     behaviour_return: float  # mean return of the whole episodes, in the units of the log
     observations: Sums | None = None  # None where observations are not normalised
     reward_range: tuple[float, float] | None = None  # coarse bounds; only sent where a policy is judged
+    counted_rows: float | None = None  # None: each row counts once
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers, from which `from_json` restores the same statistics."""
@@ -69,12 +74,22 @@ class ClientStatistics:
 
     @property
     def mean_reward(self) -> float:
-        return self.reward_sum / self.rows
+        return self.reward_sum / self.weight
+
+    @property
+    def weight(self) -> float:
+        """The sum of the rows' weights."""
+        return self.rows if self.counted_rows is None else self.counted_rows
+
+    @property
+    def log_share(self) -> float:
+        """The logarithm of the mean weight of a row: 0 if each row counts once."""
+        return math.log(self.weight / self.rows)
 
     @property
     def low_reward(self) -> float:
         """A reward that few of the client's rows stay below."""
-        return self.mean_reward - SPREADS_BELOW * self.reward_deviations / self.rows
+        return self.mean_reward - SPREADS_BELOW * self.reward_deviations / self.weight
 
     def step_value(self, discount: float) -> float:
         """(1 - gamma) times the discounted value of the data's behaviour: what one step is worth.
@@ -82,12 +97,12 @@ class ClientStatistics:
         The value is that of a stream which pays the data's mean reward at every step and ends as often as the data
         does: V = r + gamma (1 - d) V with d the share of terminal rows. A time limit is no end.
         """
-        ends = self.terminals / self.rows
+        ends = self.terminals / self.weight
         return (1.0 - discount) * self.mean_reward / (1.0 - discount * (1.0 - ends))
 
     def reward_unit(self, discount: float, zero: float = 0.0) -> float:
         """The size of what one step is worth above `zero`, or the spread of the rewards if they cancel out."""
-        variance = max(self.reward_squares / self.rows - self.mean_reward**2, 0.0)
+        variance = max(self.reward_squares / self.weight - self.mean_reward**2, 0.0)
         # (1 - gamma) times the standard deviation of a discounted sum of independent rewards.
         spread = variance * (1.0 - discount) / (1.0 + discount)
         return math.sqrt((self.step_value(discount) - zero) ** 2 + spread)
@@ -97,23 +112,25 @@ def client_statistics(
     data: Transitions,
     reward_scale: float = 1.0,
     normalise: bool = True,
-    rows: NDArray[np.int64] | None = None,
+    weights: NDArray[np.float64] | None = None,
 ) -> ClientStatistics:
     """The statistics of a client's raw data. Rewards are multiplied by `reward_scale`, as in training.
 
-    `rows` are the rows that the client trains on, if it is not each of them once. Rewards and ends are theirs.
+    `weights` say how much each row counts, if not all count alike (`fova.data.sampling`).
     """
-    drawn = slice(None) if rows is None else rows
-    rewards = (data.rewards[drawn] * np.float32(reward_scale)).astype(np.float64)
+    rewards = (data.rewards * np.float32(reward_scale)).astype(np.float64)
+    each = 1.0 if weights is None else weights
+    mean = np.average(rewards, weights=weights)
     return ClientStatistics(
         rows=len(data),
         episodes=len(data.episode_lengths()),
-        terminals=int(np.count_nonzero(data.terminals[drawn])),
-        reward_sum=float(rewards.sum()),
-        reward_squares=float(np.square(rewards).sum()),
-        reward_deviations=float(np.abs(rewards - rewards.mean()).sum()),
+        terminals=float((data.terminals * each).sum()),
+        reward_sum=float((rewards * each).sum()),
+        reward_squares=float((np.square(rewards) * each).sum()),
+        reward_deviations=float((np.abs(rewards - mean) * each).sum()),
         behaviour_return=float(data.whole_episode_returns().mean()),
         observations=client_sums(data.observations) if normalise else None,
+        counted_rows=None if weights is None else float(weights.sum()),
     )
 
 
@@ -263,7 +280,9 @@ def _weights(clients: Mapping[str, ClientStatistics], discount: float, compare: 
     distance = best - lowest
     if not distance > 1e-9 * max(abs(best), abs(lowest)):  # all rewards are alike
         return dict.fromkeys(values, 0.0)
-    return {name: max(LEAST_LOG_WEIGHT, SHARPNESS * (value - best) / distance) for name, value in values.items()}
+    logs = {name: SHARPNESS * (value - best) / distance + clients[name].log_share for name, value in values.items()}
+    most = max(logs.values())
+    return {name: max(LEAST_LOG_WEIGHT, log - most) for name, log in logs.items()}
 
 
 def _best_and_lowest(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fova.algorithms.base import Data, Submission
 from fova.data.action_kind import ActionKind
 from fova.data.paths import as_path, stamp
-from fova.data.sampling import training_rows
+from fova.data.sampling import drawn_rows, row_weights
 from fova.data.tables.arrow import insist_on_table
 from fova.data.tables.columns import Columns
 from fova.data.tables.loading import TableReader
@@ -179,7 +179,7 @@ class Client:
         self.journal.note(f"joined a federation with {len(data):,} transitions, {self.plan.algorithm_name}")
         if not self.plan.gathers_statistics:
             return None
-        return client_statistics(data, self.plan.run.reward_scale, self.plan.run.normalise, self._drawn())
+        return client_statistics(data, self.plan.run.reward_scale, self.plan.run.normalise, self._row_weights())
 
     def round(self, content: RecordDict) -> RecordDict:
         """Train one round from the last accepted state, save the new state and return the reply."""
@@ -283,10 +283,10 @@ class Client:
         state = load_checkpoint(self.checkpoints, State(0, (), stacked), self.plan.training_fingerprint())
         return fresh if state is None else jax.tree.map(lambda leaf: leaf[0], state.learners)
 
-    def _drawn(self) -> NDArray[np.int64] | None:
-        """The rows that the client trains on; None for each of them once."""
+    def _row_weights(self) -> NDArray[np.float64] | None:
+        """How much each row counts; None if all count alike."""
         (data,) = self.federation.clients.values()
-        return training_rows(data, self.plan.run.sampling, self.plan.algorithm.discount)
+        return row_weights(data, self.plan.run.sampling, self.plan.algorithm.discount)
 
     def _data(self, statistics: Statistics) -> Data:
         """The client's data as it is trained on. It stays in memory for as long as the statistics stay."""
@@ -297,7 +297,7 @@ class Client:
             zeros = {name: statistics.reward_zero / times}
             members = self.federation.counted_from(zeros, self.plan.algorithm.discount)
             (prepared,) = members.prepared(frame, {name: times / statistics.reward_unit}).values()
-            self._prepared = key, self.plan.data_of(prepared, self._drawn())
+            self._prepared = key, self.plan.data_of(prepared, drawn_rows(self._row_weights()))
         return self._prepared[1]
 
 

@@ -9,7 +9,8 @@
                                        ArrayRecord  statistics: rows, episodes, terminals, reward_sum,
                                                     reward_squares, reward_deviations, behaviour_return and, if
                                                     observations are normalised, total, squares (not under privacy);
-                                                    where a policy is judged, reward_range: powers of two
+                                                    where a policy is judged, reward_range: powers of two;
+                                                    with --sampling returns, counted_rows: the sum of the weights
     round (train)   server -> client   ConfigRecord about: version, run, plan, round, counted, fingerprint
                                        ArrayRecord  broadcast:  actor/..., critic/..., extra/...
                                        ArrayRecord  frame: mean, std, reward_unit, reward_zero
@@ -40,6 +41,7 @@ from numpy.typing import NDArray
 
 from fova.algorithms.base import Submission
 from fova.data.normalise import Normaliser, Sums
+from fova.data.sampling import LEAST_WEIGHT
 from fova.data.tables.columns import Columns
 from fova.data.tables.survey import Survey
 from fova.evaluation.judging.verdict import Figures
@@ -53,10 +55,11 @@ from fova.version import __version__
 
 LONGEST_SURVEY = 10_000_000  # characters
 HELLO, ROUND, FIGURES = "query", "train", "evaluate"  # Flower's names for the kinds of message
-COUNTS = ("rows", "episodes", "terminals")
-NUMBERS = (*COUNTS, "reward_sum", "reward_squares", "reward_deviations", "behaviour_return")
+COUNTS = ("rows", "episodes")
+NUMBERS = (*COUNTS, "terminals", "reward_sum", "reward_squares", "reward_deviations", "behaviour_return")
 FIGURE_NAMES = tuple(field.name for field in fields(Figures))
 UNKNOWN: dict[str, Any] = {field.name: np.nan for field in fields(Figures) if field.default is not None}
+ROUNDING = 1e-3  # of sums of weights; a billion rows have less
 WEIGHT = "submission/log_weight"  # sent among the metrics, under a name that no metric uses
 
 
@@ -170,6 +173,8 @@ def hello_answer(plan: Plan, client: str, statistics: ClientStatistics | None) -
             arrays |= {"total": statistics.observations.total, "squares": statistics.observations.squares}
         if statistics.reward_range is not None:
             arrays["reward_range"] = np.asarray(statistics.reward_range, np.float64)
+        if statistics.counted_rows is not None:
+            arrays["counted_rows"] = np.asarray(statistics.counted_rows, np.float64)
         records["statistics"] = _record(arrays)
     return RecordDict(records)
 
@@ -215,6 +220,9 @@ def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
     shapes: dict[str, tuple[int, ...]] = {**dict.fromkeys(NUMBERS, ()), **columns}
     if plan.judge is not None:
         shapes["reward_range"] = (2,)
+    weighted = plan.run.sampling != "uniform"
+    if weighted:
+        shapes["counted_rows"] = ()
     try:
         arrays = _arrays(content, "statistics", {name: (shape, np.float64) for name, shape in shapes.items()})
     except Refused as error:
@@ -224,14 +232,21 @@ def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise Refused("its statistics are not finite")
     numbers = {name: float(arrays[name]) for name in NUMBERS}
-    if not all(0 <= numbers[name] <= MOST_ROWS and numbers[name].is_integer() for name in COUNTS):
+    whole = COUNTS if weighted else (*COUNTS, "terminals")
+    if not all(0 <= numbers[name] <= MOST_ROWS and numbers[name].is_integer() for name in whole):
         raise Refused(f"its statistics count rows, episodes or ends that are not between 0 and {MOST_ROWS:,}")
-    counts = {name: int(numbers[name]) for name in COUNTS}
-    if not (counts["rows"] >= 1 and 0 <= counts["terminals"] <= counts["episodes"] <= counts["rows"]):
+    rows, episodes, terminals = (numbers[name] for name in (*COUNTS, "terminals"))
+    counted = float(arrays["counted_rows"]) if weighted else None
+    if not (rows >= 1 and 0 <= terminals <= episodes <= rows):
         raise Refused("its statistics count more episodes than rows, or more ends than episodes")
-    insist_on_possible_sums(counts["rows"], arrays)
-    sums = Sums(counts["rows"], arrays["total"], arrays["squares"]) if plan.run.normalise else None
-    told = ClientStatistics(**numbers | counts, observations=sums)  # type: ignore[arg-type]
+    if counted is not None and not terminals - ROUNDING <= counted <= rows + ROUNDING:
+        raise Refused(f"its rows count for {counted:.6g}, but it has {rows:,.0f} rows and {terminals:.6g} ends")
+    if counted is not None and counted < rows * LEAST_WEIGHT - ROUNDING:
+        raise Refused(f"its {rows:,.0f} rows count for {counted:.6g}, less than the least weight allows")
+    insist_on_possible_sums(rows, arrays)
+    sums = Sums(int(rows), arrays["total"], arrays["squares"]) if plan.run.normalise else None
+    counts = {name: int(numbers[name]) for name in COUNTS}
+    told = ClientStatistics(**numbers | counts, observations=sums, counted_rows=counted)  # type: ignore[arg-type]
     return told if plan.judge is None else replace(told, reward_range=_range(arrays["reward_range"]))
 
 
@@ -242,17 +257,18 @@ def _range(sent: NDArray[Any]) -> tuple[float, float]:
     return low, high
 
 
-def insist_on_possible_sums(rows: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+def insist_on_possible_sums(rows: float, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Refuse sums that no data can have: numbers that no data file may hold, or a sum that its squares rule out."""
     for name, array in arrays.items():
         most = LARGEST**2 if "squares" in name else LARGEST
         if np.max(np.abs(array), initial=0.0) > most * MOST_ROWS:
             raise Refused(f"its statistics hold {name} of {np.max(np.abs(array)):.3g}, which no data has")
-    # |sum| <= sqrt(rows * squares), for a sum of deviations as for any other
-    pairs = [("reward_sum", "reward_squares"), ("reward_deviations", "reward_squares"), ("total", "squares")]
-    for total, squares in pairs:
+    # |sum| <= sqrt(weights * squares), for a sum of deviations as for any other
+    counted = float(arrays.get("counted_rows", rows))
+    sums = [("reward_sum", "reward_squares", counted), ("reward_deviations", "reward_squares", counted)]
+    for total, squares, weights in (*sums, ("total", "squares", rows)):
         if total in arrays:
-            most = np.sqrt(rows * np.maximum(arrays[squares], 0.0)) * (1 + 1e-6)
+            most = np.sqrt(weights * np.maximum(arrays[squares], 0.0)) * (1 + 1e-6)
             if (np.abs(arrays[total]) > most).any() or (arrays[squares] < 0.0).any():
                 raise Refused(f"its statistics hold a {total} that their {squares} rule out")
     if arrays["reward_deviations"] < 0.0:

@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
+from numpy.typing import NDArray
 
 from fova import algorithms
 from fova.data.normalise import Normaliser
-from fova.data.sampling import training_rows
+from fova.data.sampling import drawn_rows, row_weights
 from fova.data.transitions import Transitions
 from fova.federation import aggregation
 from fova.federation.clients import Federation
@@ -56,8 +58,8 @@ class SimulatedEngine:
             together=config.run.mode != "local",
         )
         sampling, discount = config.run.sampling, config.algorithm.discount
-        self._drawn = [
-            {name: training_rows(data, sampling, discount) for name, data in turn.clients.items()}
+        self._row_weights = [
+            {name: row_weights(data, sampling, discount) for name, data in turn.clients.items()}
             for turn in self._turns
         ]
         # Privacy protects the sums of single clients, so clients send none.
@@ -66,7 +68,7 @@ class SimulatedEngine:
         self._described: dict[str, dict[str, Any]] = {}
         weights = self.statistics[0].log_weights
         self.simulation = Simulation(
-            config.algorithm, self._prepared(0), self.space, self._settings, weights, share, self._drawn[0]
+            config.algorithm, self._prepared(0), self.space, self._settings, weights, share, self._drawn(0)
         )
 
     # --- Statistics ---
@@ -75,8 +77,8 @@ class SimulatedEngine:
         """The statistics that every client sends, for each turn of the data."""
         scale, normalise = self.config.run.reward_scale, self.config.run.normalise
         told = [
-            {name: client_statistics(data, scale, normalise, rows[name]) for name, data in turn.clients.items()}
-            for turn, rows in zip(self._turns, self._drawn)
+            {name: client_statistics(data, scale, normalise, weights[name]) for name, data in turn.clients.items()}
+            for turn, weights in zip(self._turns, self._row_weights)
         ]
         return told if self.share is None else [self._told_by_all(self.share, turn) for turn in told]
 
@@ -121,6 +123,10 @@ class SimulatedEngine:
         members = self._turns[turn].counted_from(zeros, self.config.algorithm.discount)
         return members.prepared(self.statistics[turn].normaliser, factors)
 
+    def _drawn(self, turn: int) -> dict[str, NDArray[np.int64] | None]:
+        """The rows that each client trains on."""
+        return {name: drawn_rows(weights) for name, weights in self._row_weights[turn].items()}
+
     # --- The engine ---
 
     def prepare(self, saved: Mapping[str, Any] | None) -> Statistics:
@@ -137,7 +143,7 @@ class SimulatedEngine:
         """Switch to the data of the current turn. The turn depends on the round alone, as a resumed run needs."""
         turn = self._turn_of(state.round)
         if turn != self._turn:
-            self.simulation.set_data(self._prepared(turn), self.statistics[turn].log_weights, self._drawn[turn])
+            self.simulation.set_data(self._prepared(turn), self.statistics[turn].log_weights, self._drawn(turn))
             self._turn = turn
         if state.round == 0 or turn == self._turn_of(state.round - 1):
             return state
