@@ -8,6 +8,7 @@ import pytest
 
 from fova.algorithms import configure
 from fova.data.sampling import drawn_rows, row_weights
+from fova.data.transitions import Episode, from_episodes
 from fova.errors import FovaError
 from fova.federation.clients import Federation
 from fova.federation.rounds import rows_of
@@ -25,11 +26,11 @@ def federation():
     return Federation.of(clients | {"a": lucky})
 
 
-def engine_of(federation, algorithm="fova", preset=None, **run):
+def engine_of(federation, algorithm="fova", preset=None, settings=TINY, **run):
     config = Config(
         None,
         (),
-        configure(algorithm, preset, **TINY),
+        configure(algorithm, preset, **settings),
         algorithm,
         RunConfig(**{"rounds": 2, "local_steps": 3, **run}),
     )
@@ -82,6 +83,30 @@ def test_statistics_and_training_see_rows_by_their_weights(federation):
         assert engine._told[0][name].reward_sum == pytest.approx((weights * data.rewards).sum(), rel=1e-6)
         assert engine._told[0][name].counted_rows == pytest.approx(weights.sum())
         assert engine._told[0][name].rows == len(data)
+
+
+def half_good(seed):
+    """Episodes of which every second one does the opposite of the others, for nothing."""
+    rng = np.random.default_rng(seed)
+
+    def one(good):
+        states = rng.normal(size=(21, 3)).astype(np.float32)
+        actions, rewards = np.full((20, 2), 0.8 if good else -0.8), np.full(20, float(good))
+        return Episode(states, actions.astype(np.float32), rewards.astype(np.float32), terminated=False)
+
+    return from_episodes([one(good) for good in (True, False) * 4])
+
+
+def test_cloning_follows_the_better_episodes_inside_clients_if_their_rows_come_more_often():
+    federation = Federation.of({name: half_good(i) for i, name in enumerate("ab")})
+    means = {}
+    for sampling in ("uniform", "returns"):
+        settings = {**TINY, "actor_lr": 0.01}
+        engine = engine_of(federation, "fed-bc", settings=settings, sampling=sampling, local_steps=150)
+        actor = engine.config.algorithm.policy(trained(engine)[0].broadcast)
+        means[sampling] = float(np.mean(actor(np.zeros((1, 3), np.float32)).mode()))
+    assert means["returns"] > 0.6
+    assert abs(means["uniform"]) < 0.3
 
 
 def moved(federation, constant):
