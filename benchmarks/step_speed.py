@@ -18,7 +18,7 @@ from necessary_work import Product, Sizes, flops, fova_step, of_algorithm
 from turns import Timer, now, ratios, seconds_of, spread, take_turns
 
 from fova import algorithms
-from fova.algorithms.base import Batch
+from fova.algorithms.base import FIELDS, Batch
 from fova.data.transitions import Episode, Transitions, from_episodes
 from fova.federation.engine import RoundSettings
 from fova.federation.simulation import Simulation
@@ -91,7 +91,7 @@ def compiled_step(algorithm: Any) -> Any:
     rows = algorithm.stride * algorithm.batch_size
     widths = {"observations": SPACE.observation, "next_observations": SPACE.observation}
     widths |= {"actions": SPACE.action.size, "next_actions": SPACE.action.size}
-    shapes = ((CLIENTS, rows, widths[name]) if name in widths else (CLIENTS, rows) for name in Batch._fields)
+    shapes = ((CLIENTS, rows, widths[name]) if name in widths else (CLIENTS, rows) for name in FIELDS)
     batch = Batch(*(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))
     return jax.jit(jax.vmap(algorithm.step, (0, None, 0, 0))).lower(learners, broadcast, batch, keys).compile()
 

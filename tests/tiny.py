@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fova.algorithms.base import Batch
+from fova.algorithms.base import FIELDS, Batch
 from fova.data.returns import next_returns
 from fova.data.transitions import Episode, Transitions, from_episodes
 
@@ -28,7 +28,7 @@ def make_transitions(seed: int, episodes: int = 4, steps: int = 12) -> Transitio
 
 def batch_of(data: Transitions, discount: float = 0.99) -> Batch:
     """All rows of prepared data as one minibatch."""
-    fields = {name: getattr(data, name) for name in Batch._fields if name != "next_returns"}
+    fields = {name: getattr(data, name) for name in FIELDS if name != "next_returns"}
     return Batch(**fields, next_returns=next_returns(data, discount))
 
 

@@ -60,7 +60,7 @@ def test_awac_losses_agree_with_numpy():
 
     critic_loss, actor_loss, weights = 0.0, 0.0, []
     for n in range(len(batch.rewards)):
-        s, a, r, next_s, _, terminal, *_ = (np.asarray(field[n], np.float64) for field in batch)
+        s, a, r, next_s, _, terminal, *_ = (np.asarray(field[n], np.float64) for field in batch[:8])
         y = r + 0.99 * (1 - terminal) * min(q(learner.target_critic, next_s, a_next[n]))
         critic_loss += sum((twin - y) ** 2 for twin in q(learner.critic.network, s, a))
         advantage = min(q(learner.critic.network, s, a)) - min(q(learner.critic.network, s, a_local[n]))
@@ -160,7 +160,7 @@ def test_scaffold_agrees_with_numpy_over_two_rounds_of_two_clients():
 
 
 def packed(batch):
-    rows = pack(Batch(*map(np.asarray, batch)))
+    rows = pack(jax.tree.map(np.asarray, batch))
     return Data.of(rows, SPACE)
 
 

@@ -182,7 +182,7 @@ def different_networks(algorithm: Fova, seed: int) -> tuple[Learner, Broadcast]:
 
 def mixed_batch(seed: int) -> Batch:
     """Random rows in which some have no next action and some are terminal."""
-    batch = Batch(*map(jnp.asarray, batch_of(make_transitions(seed, episodes=6, steps=1))))
+    batch = jax.tree.map(jnp.asarray, batch_of(make_transitions(seed, episodes=6, steps=1)))
     assert 0 < batch.terminals.sum() < len(batch.rewards)
     assert 0 < batch.has_next_action.sum() < len(batch.rewards)
     return batch

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fova.algorithms import base, configure
-from fova.algorithms.base import Batch, Broadcast, replace
+from fova.algorithms.base import FIELDS, Batch, Broadcast, replace
 from fova.spaces import Space
 
 RECORD = np.load(Path(__file__).with_name("released_step.npz"))
@@ -63,7 +63,7 @@ def one_step(monkeypatch, **settings):
     """The learner after the step, its metrics and its gradients by the names of NETWORKS."""
     algorithm = configure("fova", "released", hidden=(128, 128), fresh_samples=False, **RATES | settings)
     learner, broadcast = start(algorithm)
-    fields = {name: jnp.asarray(RECORD[f"batch.{name}"]) for name in Batch._fields if name != "next_returns"}
+    fields = {name: jnp.asarray(RECORD[f"batch.{name}"]) for name in FIELDS if name != "next_returns"}
     batch = Batch(**fields, next_returns=jnp.zeros_like(fields["rewards"]))
     adam_step = base.adam_step
 

@@ -64,7 +64,7 @@ def test_the_best_tenth_of_the_rows_decides_what_is_best():
 def test_episodes_that_are_alike_count_alike():
     assert weights_by_episode(pays(5.0, 5.0, 5.0), 0.9).tolist() == [1.0] * 30
     assert weights_by_episode(pays(0.0, 0.0), 0.9).tolist() == [1.0] * 20
-    assert drawn_rows(weights_by_episode(pays(5.0, 5.0), 0.9)).tolist() == list(range(20))
+    assert sorted(drawn_rows(weights_by_episode(pays(5.0, 5.0), 0.9)).tolist()) == list(range(20))
 
 
 def test_rows_come_as_often_as_their_weights_say():
@@ -77,9 +77,15 @@ def test_rows_come_as_often_as_their_weights_say():
     assert counts[:10].sum() > counts[10:20].sum() > counts[20:].sum()
 
 
+def test_rows_are_drawn_in_the_same_random_order_every_time():
+    weights = weights_by_episode(pays(20.0, 18.0, 12.0, 10.0), 0.9)
+    rows = drawn_rows(weights)
+    assert rows.tolist() == drawn_rows(weights).tolist()
+    assert np.mean(rows[:20] < 20) == pytest.approx(np.mean(rows[20:] < 20), abs=0.3), "not by episode"
+
+
 def test_uniform_sampling_takes_every_row_once():
     assert row_weights(pays(1.0, 2.0), "uniform", 0.9) is None
-    assert drawn_rows(None) is None
     data = pays(1.0, 2.0)
     assert row_weights(data, "returns", 0.9).tolist() == weights_by_episode(data, 0.9).tolist()
 

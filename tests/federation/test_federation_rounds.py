@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fova.algorithms import configure
-from fova.algorithms.base import Batch, Broadcast, Submission
+from fova.algorithms.base import FIELDS, Broadcast, Submission
 from fova.federation import rounds
 from fova.federation.aggregation import AGGREGATIONS
 from fova.federation.compression import EightBits
@@ -98,7 +98,7 @@ def test_a_row_has_the_fields_of_a_batch_side_by_side():
     rows = rounds.rows_of(data, 0.9)
     assert rounds.row_width(SPACE) == rows.shape[1] == 3 + 2 + 1 + 3 + 2 + 1 + 1 + 1
     batch = rounds.Data.of(rows, SPACE).batch(np.arange(len(rows)))
-    for name in set(Batch._fields) - {"next_returns"}:
+    for name in set(FIELDS) - {"next_returns"}:
         np.testing.assert_array_equal(getattr(batch, name), getattr(data, name))
     first = int(np.flatnonzero(data.episode_ends)[0])  # the first episode ends by itself
     discounted = sum(0.9**i * reward for i, reward in enumerate(data.rewards[1 : first + 1]))

@@ -68,7 +68,7 @@ def test_a_unit_that_is_given_is_what_rewards_are_divided_by(federation):
 
 
 def test_statistics_and_training_see_rows_by_their_weights(federation):
-    """Each client's data with the drawn rows in the place of its own, and nothing else, is what is trained on."""
+    """Each client's data, and beside each row one that was drawn by the weights, is what is trained on."""
     engine = engine_of(federation, sampling="returns")
     engine.prepare(None)
     for name, data in federation.clients.items():
@@ -79,7 +79,7 @@ def test_statistics_and_training_see_rows_by_their_weights(federation):
         start = engine.simulation._buffer.starts[client]
         trained_on = engine.simulation._buffer.rows[start : start + len(data)]
         in_order = rows_of(engine._prepared(0)[name], engine.config.algorithm.discount)
-        np.testing.assert_array_equal(trained_on, in_order[rows])
+        np.testing.assert_array_equal(trained_on, np.concatenate([in_order, in_order[rows]], axis=1))
         assert engine._told[0][name].reward_sum == pytest.approx((weights * data.rewards).sum(), rel=1e-6)
         assert engine._told[0][name].counted_rows == pytest.approx(weights.sum())
         assert engine._told[0][name].rows == len(data)

@@ -218,7 +218,7 @@ def assert_close(one: Learner, other: Learner) -> None:
 def test_a_step_updates_the_critics_on_every_minibatch_and_the_actor_on_the_last():
     learner, key = random_learner(), jax.random.key(4)
     first, last = random_batch(1), random_batch(2)
-    both = Batch(*(np.concatenate(fields) for fields in zip(first, last)))
+    both = jax.tree.map(lambda *fields: np.concatenate(fields), first, last)
     keys = jax.random.split(key, 3)
     expected = SMALL.update_critics(learner, first, keys[0])
     expected = SMALL.update_critics(expected, last, keys[1])
@@ -226,7 +226,7 @@ def test_a_step_updates_the_critics_on_every_minibatch_and_the_actor_on_the_last
     stepped, _ = SMALL.step(learner, None, both, key)
     assert_close(stepped, expected)
 
-    steps = Batch(*(np.stack(fields) for fields in zip(both, both)))
+    steps = jax.tree.map(lambda *fields: np.stack(fields), both, both)
     key_one, key_two = jax.random.split(key, 2)
     expected, _ = SMALL.step(SMALL.step(learner, None, both, key_one)[0], None, both, key_two)
     assert_close(learn(jax.tree.map(jnp.asarray, learner), steps, key, SMALL), expected)

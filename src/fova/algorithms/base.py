@@ -66,16 +66,26 @@ class Batch(NamedTuple):
     terminals: Float[Array, " batch"]
     has_next_action: Float[Array, " batch"]
     next_returns: Float[Array, " batch"]  # the discounted return that the data shows from s' on
+    uniform: "Batch | None" = None  # as many rows drawn uniformly, where the others come by their weights
+
+    @property
+    def for_critics(self) -> "Batch":
+        """The rows that critics learn from: good and bad ones alike, for a critic must also see what fails."""
+        return self if self.uniform is None else self.uniform
+
+
+FIELDS = Batch._fields[:-1]  # what a row of a client's data holds
 
 
 class Data(eqx.Module):
     """A client's whole dataset: `length` rows of a buffer, from `start` on.
 
     Clients on one device share the buffer, so that a federation takes as much memory as it has rows. The fields of
-    a row are packed side by side, so that a minibatch is one gather.
+    a row are packed side by side, so that a minibatch is one gather. Where rows come by their weights, each of the
+    data's rows has such a row beside it.
     """
 
-    rows: Float[Array, "capacity width"]  # the fields of Batch in order
+    rows: Float[Array, "capacity width"]  # the fields of Batch in order, once or twice
     start: Int[Array, ""]
     length: Int[Array, ""]
     longest: int = eqx.field(static=True)  # the largest `length` of the clients that are computed together
@@ -88,11 +98,18 @@ class Data(eqx.Module):
         return Data(jnp.asarray(rows), start, length, len(rows), space)
 
     def batch(self, indices: Int[Array, " batch"]) -> Batch:
-        return unpack(self.rows[self.start + indices], self.space)
+        """The rows of the data at these places."""
+        chosen = self.rows[self.start + indices]
+        return unpack(chosen[:, : row_width(self.space)], self.space)
 
     def sample(self, key: PRNGKeyArray, size: int) -> Batch:
-        """`size` rows drawn uniformly, with replacement."""
-        return self.batch(jax.random.randint(key, (size,), 0, self.length))
+        """`size` rows drawn with replacement: uniformly, or by their weights together with uniform ones."""
+        chosen = self.rows[self.start + jax.random.randint(key, (size,), 0, self.length)]
+        width = row_width(self.space)
+        uniform = unpack(chosen[:, :width], self.space)
+        if chosen.shape[1] == width:
+            return uniform
+        return unpack(chosen[:, width:], self.space)._replace(uniform=uniform)
 
     def mean(self, measure: Callable[[Batch], Float[Array, " batch"]], chunk: int = 1024) -> Float[Array, ""]:
         """The mean of `measure` over all rows, computed a chunk of rows at a time."""
@@ -111,9 +128,14 @@ class Data(eqx.Module):
         return self.batch((positions * self.length).astype(jnp.int32))
 
 
+def row_width(space: Space) -> int:
+    """The number of numbers in a packed row."""
+    return 2 * (space.observation + space.action.size) + 4
+
+
 def pack(batch: Batch, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
     """The fields of a batch side by side, [batch, width], on the host; in `out` if it is given."""
-    fields = [np.reshape(field, (len(batch.rewards), -1)) for field in batch]
+    fields = [np.reshape(getattr(batch, name), (len(batch.rewards), -1)) for name in FIELDS]
     if out is not None:
         return np.concatenate(fields, axis=1, out=out)
     return np.concatenate(fields, axis=1, dtype=np.float32)
@@ -123,8 +145,9 @@ def unpack(rows: Float[Array, "batch width"], space: Space) -> Batch:
     """The inverse of `pack`, on the device."""
     widths = (space.observation, space.action.size, 1, space.observation, space.action.size, 1, 1, 1)
     columns = jnp.split(rows, [sum(widths[: i + 1]) for i in range(len(widths) - 1)], axis=1)
-    s, a, r, next_s, next_a, *flags = columns
-    return Batch(s, a, r.ravel(), next_s, next_a, *(flag.ravel() for flag in flags))
+    s, a, r, next_s, next_a, *others = columns
+    terminals, has_next_action, next_returns = (column.ravel() for column in others)
+    return Batch(s, a, r.ravel(), next_s, next_a, terminals, has_next_action, next_returns)
 
 
 class Broadcast(eqx.Module):
@@ -430,7 +453,8 @@ class ActorCritic:
 
 def minibatches(batch: Batch, count: int) -> list[Batch]:
     """A batch cut into `count` equal parts."""
-    return [Batch(*parts) for parts in zip(*(jnp.split(field, count) for field in batch))]
+    fields, form = jax.tree.flatten(batch)
+    return [jax.tree.unflatten(form, parts) for parts in zip(*(jnp.split(field, count) for field in fields))]
 
 
 def weighted_mean(stacked: T, log_weights: Float[Array, " clients"]) -> T:

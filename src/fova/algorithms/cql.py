@@ -195,7 +195,7 @@ class CqlFl(ActorCritic):
         actor, temperature, actor_metrics = self.update_actor(learner, broadcast, batch, local_key, imitation_key)
         if self.update_order == "actor_first":
             learner = replace(learner, actor=actor)
-        critic, critic_metrics = self.update_critics(learner, batch, critic_keys)
+        critic, critic_metrics = self.update_critics(learner, batch.for_critics, critic_keys)
         target_critic = polyak(learner.target_critic, critic.network, self.tau)
         learner = Learner(actor, critic, target_critic, Extra(temperature))
         return learner, critic_metrics | actor_metrics

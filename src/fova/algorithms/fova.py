@@ -281,9 +281,10 @@ class Fova(ActorCritic):
         actor, temperature, actor_metrics = self.update_actor(learner, broadcast, batch, view, keys)
         if self.update_order == "actor_first":
             learner = replace(learner, actor=actor)
-        if self.update_order == "actor_first" or self.fresh_samples:
-            view = self.look(learner, broadcast, batch, self.keys_of(keys, CONSERVATIVE))
-        critic, critic_metrics = self.update_critics(learner, broadcast, batch, view, keys)
+        rows = batch.for_critics
+        if self.update_order == "actor_first" or self.fresh_samples or batch.uniform is not None:
+            view = self.look(learner, broadcast, rows, self.keys_of(keys, CONSERVATIVE))
+        critic, critic_metrics = self.update_critics(learner, broadcast, rows, view, keys)
         target_critic = polyak(learner.target_critic, critic.network, self.tau)
         learner = Learner(actor, critic, target_critic, Extra(temperature, learner.extra.memory))
         return learner, critic_metrics | actor_metrics

@@ -159,7 +159,7 @@ class Fqe(ActorCritic):
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Learner, Metrics]:
         # --- The target: the policy acts from s' on ---
-        each = Batch(*(field.reshape(self.critics, -1, *field.shape[1:]) for field in batch))
+        each = jax.tree.map(lambda field: field.reshape(self.critics, -1, *field.shape[1:]), batch)
         next_value = learner.target_critic.each(each.next_observations, each.next_actions)
         y = target(each.rewards, each.terminals, next_value, self.discount)
         y = jnp.clip(y, self.lowest, self.highest)

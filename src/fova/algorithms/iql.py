@@ -87,10 +87,14 @@ class FedIql(ActorCritic):
     def step(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Learner, Metrics]:
-        q = learner.target_critic(batch.observations, batch.actions).min(axis=0)
-        value, advantage, value_metrics = self.update_value(learner, batch, q)
+        rows = batch.for_critics
+        q = learner.target_critic(rows.observations, rows.actions).min(axis=0)
+        value, advantage, value_metrics = self.update_value(learner, rows, q)
+        if batch.uniform is not None:
+            q = learner.target_critic(batch.observations, batch.actions).min(axis=0)
+            advantage = q - value.network(batch.observations).squeeze(axis=1)
         actor, actor_metrics = self.update_actor(learner, batch, advantage)
-        critic, critic_metrics = self.update_critics(learner, batch)
+        critic, critic_metrics = self.update_critics(learner, rows)
         target_critic = polyak(learner.target_critic, critic.network, self.tau)
         return Learner(actor, critic, target_critic, Extra(value)), value_metrics | actor_metrics | critic_metrics
 

@@ -97,7 +97,9 @@ class FedTd3Bc(ActorCritic):
     ) -> tuple[Learner, Metrics]:
         # --- One step of the critics on each minibatch ---
         for number, part in enumerate(minibatches(batch, self.policy_delay)):
-            critic, critic_metrics = self.update_critics(learner, broadcast, part, jax.random.fold_in(key, number))
+            critic, critic_metrics = self.update_critics(
+                learner, broadcast, part.for_critics, jax.random.fold_in(key, number)
+            )
             learner = replace(learner, critic=critic)
 
         # --- One step of the actor on the last minibatch, then the target networks ---

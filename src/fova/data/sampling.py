@@ -1,4 +1,4 @@
-"""Which rows a client trains on, and how often: all alike, or those of better episodes more often.
+"""How often a client's rows come: all alike, or those of better episodes more often.
 
 Only the client's own data decides. Nothing here is sent.
 """
@@ -25,16 +25,15 @@ def row_weights(data: Transitions, sampling: Sampling, discount: float) -> NDArr
     return None if sampling == "uniform" else weights_by_episode(data, discount)
 
 
-def drawn_rows(weights: NDArray[np.float64] | None) -> NDArray[np.int64] | None:
-    """The rows to train on, as many as there are weights; None for each of them once.
+def drawn_rows(weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    """As many rows as there are weights, in a random order that is always the same.
 
     A row comes as often as its weight says, rounded up or down. So some rows of little weight are left out.
     """
-    if weights is None:
-        return None
     reached = np.cumsum(weights)
     places = (np.arange(len(weights)) + 0.5) / len(weights)
-    return np.searchsorted(reached, places * reached[-1]).astype(np.int64)
+    rows = np.searchsorted(reached, places * reached[-1]).astype(np.int64)
+    return np.random.default_rng(0).permutation(rows)
 
 
 def weights_by_episode(data: Transitions, discount: float) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from numpy.typing import NDArray
 
-from fova.algorithms.base import Batch, Data, Submission, pack, replace, weighted_mean
+from fova.algorithms.base import FIELDS, Batch, Data, Submission, pack, replace, row_width, weighted_mean
 from fova.data.returns import next_returns
 from fova.data.transitions import Transitions
 from fova.federation import trust
@@ -109,18 +109,14 @@ def rows_of(
 ) -> NDArray[np.float32]:
     """A client's prepared data as the rows of `Data`, on the host; in `out` if it is given.
 
-    `drawn` are the rows to train on, as `fova.data.sampling` chooses them; by default each row once.
+    `drawn` are rows that come by their weights, as `fova.data.sampling` chooses them: one beside each row.
     """
-    fields = {name: getattr(prepared, name) for name in Batch._fields if name != "next_returns"}
+    fields = {name: getattr(prepared, name) for name in FIELDS if name != "next_returns"}
     fields["next_returns"] = next_returns(prepared, discount)
-    if drawn is not None:
-        fields = {name: values[drawn] for name, values in fields.items()}
-    return pack(Batch(**fields), out)
-
-
-def row_width(space: Space) -> int:
-    """The number of numbers in a row of `Data`."""
-    return 2 * (space.observation + space.action.size) + 4
+    if drawn is None:
+        return pack(Batch(**fields), out)
+    rows = pack(Batch(**fields))
+    return np.concatenate([rows, rows[drawn]], axis=1, out=out)
 
 
 def no_data(space: Space) -> Data:

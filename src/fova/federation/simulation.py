@@ -21,7 +21,7 @@ from jax.sharding import Mesh, PartitionSpec, SingleDeviceSharding
 from jaxtyping import Array, Bool, PRNGKeyArray
 from numpy.typing import NDArray
 
-from fova.algorithms.base import Algorithm, Data, Submission
+from fova.algorithms.base import Algorithm, Data, Submission, row_width
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import rounds
@@ -46,11 +46,11 @@ class Simulation:
         settings: RoundSettings,
         log_weights: Mapping[str, float] | None = None,
         share: Share | None = None,
-        drawn: Mapping[str, NDArray[np.int64] | None] | None = None,
+        drawn: Mapping[str, NDArray[np.int64]] | None = None,
     ) -> None:
         """`clients` hold prepared data. `log_weights` are the clients' log-weights by the returns in their data.
 
-        `drawn` holds the rows that each client trains on, if it is not each of them once.
+        `drawn` holds the rows of each client that come by their weights, one beside each row (`rounds.rows_of`).
         `share` says which clients of a larger federation these are, if other processes hold the others.
         """
         if not clients:
@@ -89,17 +89,17 @@ class Simulation:
         self,
         clients: Mapping[str, Transitions],
         log_weights: Mapping[str, float] | None = None,
-        drawn: Mapping[str, NDArray[np.int64] | None] | None = None,
+        drawn: Mapping[str, NDArray[np.int64]] | None = None,
     ) -> None:
         """Give the clients other data; their names stay."""
         if list(clients) != self.names:
             raise FovaError(f"The data is for clients {list(clients)}, but the federation has {self.names}.")
 
         def write(name: str, out: NDArray[np.float32]) -> None:
-            rounds.rows_of(clients[name], self.algorithm.discount, (drawn or {}).get(name), out)
+            rounds.rows_of(clients[name], self.algorithm.discount, None if drawn is None else drawn[name], out)
 
         lengths = {name: len(data) for name, data in clients.items()}
-        self._buffer = Buffer.of(lengths, rounds.row_width(self.space), write)
+        self._buffer = Buffer.of(lengths, row_width(self.space) * (1 if drawn is None else 2), write)
         self._by_returns = np.array([(log_weights or {}).get(name, 0.0) for name in self.names], np.float32)
         self._placed: tuple[tuple[int, ...], Placed] | None = None
 

@@ -288,6 +288,11 @@ class Client:
         (data,) = self.federation.clients.values()
         return row_weights(data, self.plan.run.sampling, self.plan.algorithm.discount)
 
+    def _drawn(self) -> NDArray[np.int64] | None:
+        """The rows that come by their weights; None if all come alike."""
+        weights = self._row_weights()
+        return None if weights is None else drawn_rows(weights)
+
     def _data(self, statistics: Statistics) -> Data:
         """The client's data as it is trained on. It stays in memory for as long as the statistics stay."""
         frame = statistics.normaliser
@@ -297,7 +302,7 @@ class Client:
             zeros = {name: statistics.reward_zero / times}
             members = self.federation.counted_from(zeros, self.plan.algorithm.discount)
             (prepared,) = members.prepared(frame, {name: times / statistics.reward_unit}).values()
-            self._prepared = key, self.plan.data_of(prepared, drawn_rows(self._row_weights()))
+            self._prepared = key, self.plan.data_of(prepared, self._drawn())
         return self._prepared[1]
 
 

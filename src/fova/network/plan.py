@@ -153,7 +153,7 @@ class Plan:
         return jax.eval_shape(work, learner, server.broadcast, data, key, key)[1]
 
     def data_of(self, prepared: Transitions, drawn: NDArray[np.int64] | None = None) -> Data:
-        """A client's prepared data on the device: each row once, or the `drawn` ones."""
+        """A client's prepared data on the device, with the `drawn` rows beside it."""
         return Data.of(rounds.rows_of(prepared, self.algorithm.discount, drawn), self.space)
 
 

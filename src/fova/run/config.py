@@ -82,8 +82,8 @@ class RunConfig:
     """Play, judge and save a running mean of the server's policies over about this many rounds. It varies less than
     the last policy. auto is a tenth of the rounds, at most 5. 1 is the last policy."""
     sampling: Sampling = "uniform"
-    """Which rows a client trains on: uniform (all alike) or returns (rows of episodes that earned more come more
-    often, by a rule like that of --aggregation returns). Works with any algorithm; see docs/statistics.md."""
+    """Which rows a client trains on: uniform (all alike) or returns (policies learn more often from episodes that
+    earned more, critics from all rows alike). Works with any algorithm; see docs/statistics.md."""
     participation: Annotated[float, Within(0, 1, above=True)] = 1.0
     """Share of the clients that take part in each round, drawn again in every round."""
     cohort: Annotated[int, Within(1, 1_000_000)] = 64

@@ -123,9 +123,11 @@ class SimulatedEngine:
         members = self._turns[turn].counted_from(zeros, self.config.algorithm.discount)
         return members.prepared(self.statistics[turn].normaliser, factors)
 
-    def _drawn(self, turn: int) -> dict[str, NDArray[np.int64] | None]:
-        """The rows that each client trains on."""
-        return {name: drawn_rows(weights) for name, weights in self._row_weights[turn].items()}
+    def _drawn(self, turn: int) -> dict[str, NDArray[np.int64]] | None:
+        """The rows of each client that come by their weights; None if all come alike."""
+        weights = self._row_weights[turn]
+        drawn = {name: drawn_rows(each) for name, each in weights.items() if each is not None}
+        return drawn or None
 
     # --- The engine ---
 

@@ -44,7 +44,8 @@ class Experience:
         chosen = rng.integers(self.size, size=shape)
         drawn = {name: jnp.asarray(values[chosen]) for name, values in self.rows.items()}
         unknown = jnp.zeros(shape)
-        return Batch(**drawn, next_actions=drawn["actions"], has_next_action=unknown, next_returns=unknown)
+        follows = {"next_actions": drawn["actions"], "has_next_action": unknown, "next_returns": unknown}
+        return Batch(**drawn, **follows, uniform=None)
 
 
 class Environments:

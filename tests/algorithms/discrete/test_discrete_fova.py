@@ -135,7 +135,7 @@ def numpy_losses(config, nets, batch):
 def coded_batch(seed: int) -> Batch:
     """Random rows in which some have no next action and some are terminal."""
     data, rng = make_transitions(seed, episodes=8, steps=1), np.random.default_rng(seed)
-    batch = Batch(*map(jnp.asarray, batch_of(data)))
+    batch = jax.tree.map(jnp.asarray, batch_of(data))
     codes = [jnp.asarray(rng.integers(0, 3, (len(data), 1)), jnp.float32) for _ in range(2)]
     assert 0 < batch.has_next_action.sum() < len(batch.rewards)
     return batch._replace(actions=codes[0], next_actions=codes[1])

@@ -80,7 +80,10 @@ class DiscreteFova(Fova):
         actor, temperature, actor_metrics = self.step_actor(learner, broadcast, batch, q)
         if self.update_order == "actor_first":
             learner = replace(learner, actor=actor)
-        critic, critic_metrics = self.step_critics(learner, broadcast, batch, q)
+        rows = batch.for_critics
+        if batch.uniform is not None:
+            q = learner.critic.network.every(rows.observations)
+        critic, critic_metrics = self.step_critics(learner, broadcast, rows, q)
         target_critic = polyak(learner.target_critic, critic.network, self.tau)
         learner = Learner(actor, critic, target_critic, Extra(temperature, learner.extra.memory))
         return learner, critic_metrics | actor_metrics
