@@ -27,20 +27,22 @@ class FedAwac(ActorCritic):
     """Temperature of the weights exp(advantage / temperature). Large values mean plain behaviour cloning."""
 
     def step(self, learner: Learner, broadcast: Broadcast, batch: Batch, key: jax.Array) -> tuple[Learner, Metrics]:
-        s, a, next_s = batch.observations, batch.actions, batch.next_observations
         local_key, next_key = jax.random.split(key)
 
         # --- Critics: the target is the value of the policy's action at s' ---
+        rows = batch.for_critics  # all rows alike, also with --sampling returns
+        s, a, next_s = rows.observations, rows.actions, rows.next_observations
         a_next = learner.actor(next_s).sample(next_key)
         y = self.target(batch, learner.target_critic(next_s, a_next).min(axis=0))
 
         def critic_loss(critic):
-            q = critic(s, a)
-            return jnp.square(q - y).mean(axis=1).sum(), q
+            return jnp.square(critic(s, a) - y).mean(axis=1).sum()
 
-        critic, critic_objective, q = learner.critic.descend(critic_loss, has_aux=True)
+        critic, critic_objective, _ = learner.critic.descend(critic_loss)
 
         # --- Actor: cloning, weighted by the advantage of the data's action over the policy's ---
+        s, a = batch.observations, batch.actions
+        q = learner.critic(s, a)
         v = learner.critic(s, learner.actor(s).sample(local_key)).min(axis=0)
         weight = jnp.minimum(jnp.exp((q.min(axis=0) - v) / self.temperature), 100.0)
 

@@ -7,16 +7,17 @@ import pytest
 from algorithms.test_baselines import TINY, mid_training, step
 from algorithms.test_fova import SPACE, mixed_batch
 from fova.algorithms import configure
-from fova.algorithms.base import Data, pack, row_width
+from fova.algorithms.base import Data, minibatches, pack, row_width
+from fova.algorithms.iql import awr_loss
 
 WITH_CRITICS = [
-    ("fova", "recommended"),
-    ("fova", "equations"),
-    ("fed-td3bc", None),
-    ("fedora", None),
-    ("fed-iql", None),
-    ("cql-fl", "paper"),
-    ("drpo", "paper"),
+    ("fova", "recommended", {}),
+    ("fova", "equations", {"fresh_samples": True}),
+    ("fed-td3bc", None, {"policy_delay": 1}),
+    ("fedora", None, {"policy_delay": 1}),
+    ("fed-iql", None, {}),
+    ("cql-fl", "paper", {}),
+    ("drpo", "paper", {}),
 ]
 # Actors that move before the critics, or do not see them: what they learn depends on their own rows alone.
 INDEPENDENT = {"fova", "cql-fl", "drpo"}
@@ -32,10 +33,9 @@ def rows():
     return mixed_batch(4), mixed_batch(5)
 
 
-@pytest.mark.parametrize(("name", "preset"), WITH_CRITICS)
-def test_critics_learn_from_uniform_rows_and_actors_from_the_others(name, preset, rows):
-    delay = {"policy_delay": 1} if name in ("fed-td3bc", "fedora") else {}
-    algorithm = configure(name, preset, **TINY, **delay)
+@pytest.mark.parametrize(("name", "preset", "settings"), WITH_CRITICS)
+def test_critics_learn_from_uniform_rows_and_actors_from_the_others(name, preset, settings, rows):
+    algorithm = configure(name, preset, **TINY, **settings)
     learner, broadcast = mid_training(algorithm)
     weighted, uniform = rows
     key = jax.random.key(3)
@@ -51,13 +51,18 @@ def test_critics_learn_from_uniform_rows_and_actors_from_the_others(name, preset
 
 
 def test_the_advantages_of_iql_are_those_of_the_rows_that_its_actor_clones(rows):
-    """With V fixed (a learning rate of 0) the actor's step is the one it takes on these rows alone."""
-    algorithm = configure("fed-iql", critic_lr=0.0, **TINY)
+    """Q under the target critics minus V after its step on the uniform rows."""
+    algorithm = configure("fed-iql", critic_lr=0.1, **TINY)  # V moves far
     learner, broadcast = mid_training(algorithm)
     weighted, uniform = rows
-    both, _ = step(algorithm, learner, broadcast, weighted._replace(uniform=uniform), jax.random.key(3))
-    by_weight, _ = step(algorithm, learner, broadcast, weighted, jax.random.key(3))
-    assert same(both.actor, by_weight.actor)
+    both, metrics = step(algorithm, learner, broadcast, weighted._replace(uniform=uniform), jax.random.key(3))
+    s, a = weighted.observations, weighted.actions
+    v = both.extra.value.network(s).squeeze(axis=1)
+    before = learner.extra.value.network(s).squeeze(axis=1)
+    assert np.abs(v - before).max() > 0.05
+    advantage = learner.target_critic(s, a).min(axis=0) - v
+    expected = awr_loss(learner.actor.network(s).log_prob(a), advantage, algorithm.beta)
+    assert float(metrics["actor_loss"]) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_a_minibatch_has_both_kinds_of_rows_where_each_row_has_another_beside_it(rows):
@@ -73,3 +78,23 @@ def test_a_minibatch_has_both_kinds_of_rows_where_each_row_has_another_beside_it
     assert alone.uniform is None
     assert alone.for_critics is alone
     assert len(uniform[0]) == row_width(SPACE)
+
+
+def test_minibatches_of_several_steps_keep_both_kinds_of_rows(rows):
+    weighted, uniform = (jax.tree.map(lambda field: field[:20], each) for each in rows)
+    parts = minibatches(weighted._replace(uniform=uniform), 2)
+    for number, part in enumerate(parts):
+        half = slice(10 * number, 10 * number + 10)
+        np.testing.assert_array_equal(part.rewards, weighted.rewards[half])
+        np.testing.assert_array_equal(part.for_critics.rewards, uniform.rewards[half])
+    assert [part.uniform for part in minibatches(weighted, 2)] == [None, None]
+
+
+def test_every_step_of_td3s_critics_is_on_uniform_rows(rows):
+    algorithm = configure("fed-td3bc", policy_delay=2, **TINY)
+    learner, broadcast = mid_training(algorithm)
+    weighted, uniform = (jax.tree.map(lambda field: field[:20], each) for each in rows)
+    both, _ = step(algorithm, learner, broadcast, weighted._replace(uniform=uniform), jax.random.key(3))
+    by_uniform, _ = step(algorithm, learner, broadcast, uniform, jax.random.key(3))
+    assert same(both.critic, by_uniform.critic)
+    assert not same(both.actor, by_uniform.actor)

@@ -105,7 +105,7 @@ def test_a_constant_on_all_rewards_changes_nothing_where_no_episode_ends_by_itse
     np.testing.assert_allclose(weights_by_episode(moved, 0.9), weights_by_episode(data, 0.9), rtol=2e-2)
 
 
-def test_where_a_record_is_cut_changes_nothing():
+def test_where_a_record_is_cut_changes_nothing_if_the_pieces_are_worth_the_same():
     """Ten pieces of 10 steps count as one record of 100 steps does, if they pay the same."""
     whole = from_episodes([episode([2.0] * 100), episode([1.0] * 100)])
     pieces = from_episodes([episode([2.0] * 10) for _ in range(10)] + [episode([1.0] * 10) for _ in range(10)])

@@ -67,6 +67,7 @@ def test_what_a_client_tells_by_hand():
         "observations": None,
         "reward_range": None,
         "counted_rows": None,
+        "low_of_all": None,
     }
     assert told.low_reward == 6.0 - 3 * 12.0 / 4
     assert told.log_share == 0.0
@@ -88,6 +89,18 @@ def test_what_a_client_tells_about_weighted_rows_by_hand():
     variance = (0.5 * 4 + 0.5 * 36 + 36) / 2 - 25.0
     assert told.reward_unit(GAMMA) == pytest.approx(np.sqrt(told.step_value(GAMMA) ** 2 + variance * 0.01 / 1.99))
     assert told.log_share == pytest.approx(np.log(2 / 3))
+    assert told.low_of_all == pytest.approx(14 / 3 - 3 * 16 / 9)  # 2, 6 and 6: the mean is 14 / 3
+
+
+def test_the_zero_of_reward_is_that_of_all_rows_alike():
+    """Critics see the poor rows, too: rewards are counted from below them, though they hardly count otherwise."""
+    data = from_episodes([episode([-1.0] * 20), episode([-10.0] * 20)])
+    weights = np.repeat([1.0, 0.02], 20)
+    weighted = client_statistics(data, normalise=False, weights=weights)
+    alike = client_statistics(data, normalise=False)
+    assert common_zero({"a": weighted}, GAMMA) == common_zero({"a": alike}, GAMMA) == -5.5 - 3 * 4.5
+    assert weighted.low_reward > -2.5
+    assert common_zero({"a": dataclasses.replace(weighted, low_of_all=None)}, GAMMA) == weighted.low_reward
 
 
 def test_rewards_count_as_they_are_and_observations_are_summed_unless_told_otherwise():

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import jax
 import numpy as np
+import pytest
 from jaxtyping import Array
 
 from fova.algorithms import configure
@@ -20,9 +21,9 @@ WIDTH = 2 * (3 + 2) + 4
 ROWS_OF = partial(rounds.rows_of, discount=0.9)
 
 
-def buffer_of(data, width=WIDTH):
+def buffer_of(data, width=WIDTH, drawn=None):
     sizes = {name: len(each) for name, each in data.items()}
-    return Buffer.of(sizes, width, lambda name, rows: ROWS_OF(data[name], out=rows))
+    return Buffer.of(sizes, width, lambda name, rows: ROWS_OF(data[name], drawn=drawn, out=rows))
 
 
 def clients():
@@ -49,13 +50,17 @@ def test_a_small_client_beside_a_large_one_costs_what_its_rows_cost():
     assert len(placed.rows.addressable_shards) == 2
 
 
-def test_a_large_client_is_not_copied_on_its_way_into_the_buffer():
+@pytest.mark.parametrize("sampling", ["uniform", "returns"])
+def test_a_large_client_is_not_copied_on_its_way_into_the_buffer(sampling):
     rows, columns = 20_000, 40
     ended = np.arange(rows) % 100 == 99
     numbers = np.zeros((rows, columns), np.float32)
     large = lay_out(numbers, numbers[:, :1].copy(), np.ones(rows, np.float32), ended, ended, None)
+    width, drawn = 2 * (columns + 1) + 4, None
+    if sampling == "returns":
+        width, drawn = 2 * width, np.arange(rows)[::-1]
     tracemalloc.start()
-    buffer = buffer_of({"large": large}, 2 * (columns + 1) + 4)
+    buffer = buffer_of({"large": large}, width, drawn)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5 * buffer.rows.nbytes

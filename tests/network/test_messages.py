@@ -75,7 +75,9 @@ def test_statistics_come_back_as_they_were_sent():
 
 
 def weighted_answer(**changes):
-    return messages.hello_answer(plan(sampling="returns"), "east", statistics(**{"counted_rows": 5.5} | changes))
+    return messages.hello_answer(
+        plan(sampling="returns"), "east", statistics(**{"counted_rows": 5.5, "low_of_all": -2.5} | changes)
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,6 +93,7 @@ def test_statistics_of_weighted_rows_come_back_as_they_were_sent(changes):
     read = messages.read_statistics(weighted_answer(**changes), plan(sampling="returns"))
     assert read.counted_rows == changes.get("counted_rows", 5.5)
     assert read.terminals == changes.get("terminals", 2)
+    assert read.low_of_all == -2.5
 
 
 @pytest.mark.parametrize(
@@ -102,6 +105,7 @@ def test_statistics_of_weighted_rows_come_back_as_they_were_sent(changes):
         ({"counted_rows": np.nan}, "not finite"),
         ({"counted_rows": 4.0, "reward_sum": 6.001}, "a reward_sum that their reward_squares rule out"),
         ({"terminals": 3.5}, "more ends than episodes"),
+        ({"low_of_all": -7.1e30}, "a low reward of -7.1e.30, which no data has"),
         ({"rows": 8.5}, "not between 0 and 1,000,000,000"),
     ],
 )

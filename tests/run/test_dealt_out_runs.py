@@ -76,8 +76,9 @@ def resume_in_threads(count, directory):
     return in_threads(count, work)
 
 
-def test_a_run_in_processes_is_the_run_of_one(tmp_path):
-    config = config_of(tmp_path)
+@pytest.mark.parametrize("sampling", ["uniform", "returns"])
+def test_a_run_in_processes_is_the_run_of_one(tmp_path, sampling):
+    config = config_of(tmp_path, sampling=sampling)
     training.start(config, tmp_path / "one", Quiet())
     results = train_in_threads(2, config, tmp_path / "two")
     assert [result is None for result in results] == [False, True], "process 0 has the result"

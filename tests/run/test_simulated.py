@@ -85,6 +85,23 @@ def test_statistics_and_training_see_rows_by_their_weights(federation):
         assert engine._told[0][name].rows == len(data)
 
 
+def test_rows_are_drawn_by_the_data_of_the_turn_and_of_all_clients_where_they_are_pooled(federation):
+    later = Federation.of({name: make_transitions(20 + i) for i, name in enumerate("abc")})
+    turns = dataclasses.replace(federation, later=(later,))
+    for mode in ("federated", "centralised", "local"):
+        engine = engine_of(turns, sampling="returns", mode=mode)
+        trained(engine)
+        buffer = engine.simulation._buffer
+        for name, start, length in zip(engine._turns[1].clients, buffer.starts, buffer.lengths):
+            data = engine._turns[1].clients[name]
+            drawn = drawn_rows(row_weights(data, "returns", engine.config.algorithm.discount))
+            alike, weighted = np.split(buffer.rows[start : start + length], 2, axis=1)
+            np.testing.assert_array_equal(weighted, alike[drawn])
+            assert (
+                len(data) == length == (sum(map(len, later.clients.values())) if mode == "centralised" else length)
+            )
+
+
 def half_good(seed):
     """Episodes of which every second one does the opposite of the others, for nothing."""
     rng = np.random.default_rng(seed)

@@ -66,7 +66,7 @@ class Batch(NamedTuple):
     terminals: Float[Array, " batch"]
     has_next_action: Float[Array, " batch"]
     next_returns: Float[Array, " batch"]  # the discounted return that the data shows from s' on
-    uniform: "Batch | None" = None  # as many rows drawn uniformly, where the others come by their weights
+    uniform: "Batch | None" = None  # as many rows drawn uniformly, if the others were drawn by their weights
 
     @property
     def for_critics(self) -> "Batch":
@@ -81,8 +81,8 @@ class Data(eqx.Module):
     """A client's whole dataset: `length` rows of a buffer, from `start` on.
 
     Clients on one device share the buffer, so that a federation takes as much memory as it has rows. The fields of
-    a row are packed side by side, so that a minibatch is one gather. Where rows come by their weights, each of the
-    data's rows has such a row beside it.
+    a row are packed side by side, so that a minibatch is one gather. If policies learn more often from some rows, a
+    second row that was drawn by the weights is packed behind each row of the data.
     """
 
     rows: Float[Array, "capacity width"]  # the fields of Batch in order, once or twice
@@ -98,7 +98,7 @@ class Data(eqx.Module):
         return Data(jnp.asarray(rows), start, length, len(rows), space)
 
     def batch(self, indices: Int[Array, " batch"]) -> Batch:
-        """The rows of the data at these places."""
+        """The rows of the data at these places, whatever their weights."""
         chosen = self.rows[self.start + indices]
         return unpack(chosen[:, : row_width(self.space)], self.space)
 
@@ -214,7 +214,9 @@ class Algorithm(Protocol):
 
     def receive(self, learner: Any, broadcast: Any) -> Any: ...
 
-    def step(self, learner: Any, broadcast: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, Metrics]: ...
+    def step(self, learner: Any, broadcast: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, Metrics]:
+        """Gradient steps. Critics learn from `batch.for_critics`: with `--sampling returns` the rows of `batch`
+        itself come from better episodes more often, and a critic must also see what fails."""
 
     def submit(self, learner: Any, broadcast: Any, data: Data) -> tuple[Any, Submission]: ...
 

@@ -14,10 +14,10 @@ from fova.data.transitions import Transitions
 Sampling = Literal["uniform", "returns"]
 
 SHARPNESS = 10.0
-LEAST_LOG_WEIGHT = -4.0
+LEAST_LOG_WEIGHT = -4.0  # of a row, and of a client
 LEAST_WEIGHT = float(np.exp(LEAST_LOG_WEIGHT))
 BEST_SHARE = 0.1  # the episodes that hold the best tenth of the rows have the full weight
-DEVIATIONS_BELOW = 3.0  # the low reward is so many mean absolute deviations below the mean
+SPREADS_BELOW = 3.0  # mean absolute deviations between the mean and a low reward
 
 
 def row_weights(data: Transitions, sampling: Sampling, discount: float) -> NDArray[np.float64] | None:
@@ -63,9 +63,18 @@ def episode_values(data: Transitions, discount: float) -> NDArray[np.float64]:
 
 def low_reward(data: Transitions) -> float:
     """A reward that few rows stay below; at most 0 if an episode ends by itself, for nothing is paid afterwards."""
-    rewards = data.rewards.astype(np.float64)
-    low = rewards.mean() - DEVIATIONS_BELOW * np.abs(rewards - rewards.mean()).mean()
-    return float(min(low, 0.0) if data.terminals.any() else low)
+    lowest = low_of(data.rewards.astype(np.float64))
+    return min(lowest, 0.0) if data.terminals.any() else lowest
+
+
+def low_of(rewards: NDArray[np.float64]) -> float:
+    """A number that few of these rewards stay below."""
+    return low(float(rewards.mean()), float(np.abs(rewards - rewards.mean()).mean()))
+
+
+def low(mean: float, deviation: float) -> float:
+    """A number that few rewards of this mean and mean absolute deviation stay below."""
+    return mean - SPREADS_BELOW * deviation
 
 
 def _reached_by(share: float, worth: NDArray[np.float64], lengths: NDArray[np.int64]) -> float:

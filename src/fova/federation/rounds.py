@@ -113,10 +113,16 @@ def rows_of(
     """
     fields = {name: getattr(prepared, name) for name in FIELDS if name != "next_returns"}
     fields["next_returns"] = next_returns(prepared, discount)
+    batch = Batch(**fields)
     if drawn is None:
-        return pack(Batch(**fields), out)
-    rows = pack(Batch(**fields))
-    return np.concatenate([rows, rows[drawn]], axis=1, out=out)
+        return pack(batch, out)
+    if out is None:
+        rows = pack(batch)
+        return np.concatenate([rows, rows[drawn]], axis=1)
+    alike, weighted = np.split(out, 2, axis=1)
+    pack(batch, alike)
+    np.take(alike, drawn, axis=0, out=weighted, mode="clip")  # another mode makes a copy
+    return out
 
 
 def no_data(space: Space) -> Data:

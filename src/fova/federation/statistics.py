@@ -7,14 +7,15 @@ three constants that every algorithm can use:
 - the unit of reward: what one step is worth to the clients with the best data;
 - how much each client counts by the returns that its data shows (`--aggregation returns`).
 
-The sums run over rows, so they do not depend on where an episode was cut by a time limit.
+The sums run over rows, so they do not depend on where an episode was cut by a time limit. If rows have weights, the
+weights do: they follow the returns of whole records.
 
 Nothing shows the server that a client's sums are true. From five clients on no single client decides any of the
 three constants, unless the operator sets `--largest-share 1`: see docs/statistics.md.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,16 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fova.data.normalise import LEAST_VARIATION, Normaliser, Sums, client_sums, combine, scaled
+from fova.data.sampling import LEAST_LOG_WEIGHT, low, low_of
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
 from fova.federation import trust
 from fova.settings import LARGEST, SMALLEST
 
 # A client counts e^(-SHARPNESS x) times as much as the best one, where x is how far it stays behind, as a share of
-# the distance between the best client and the lowest rewards of the federation.
+# the distance between the best client and the lowest rewards of the federation. No client counts less than
+# e^LEAST_LOG_WEIGHT: it may be the only one that knows some of the states.
 SHARPNESS = 20.0
-LEAST_LOG_WEIGHT = -4.0  # every client keeps this weight: it may be the only one that knows some of the states
-SPREADS_BELOW = 3.0  # mean absolute deviations between the mean and the lowest rewards
 LOWEST_TIMES = 3.0  # largest ratio of the distances of the lowest and the next lowest rewards to the best client
 MOST_OF_A_UNIT = 2.0  # the factor by which one client can move the unit of reward
 FARTHEST = 10.0  # largest distance of a client's observations, relative to those of most clients
@@ -56,6 +57,7 @@ class ClientStatistics:
     observations: Sums | None = None  # None where observations are not normalised
     reward_range: tuple[float, float] | None = None  # coarse bounds; only sent where a policy is judged
     counted_rows: float | None = None  # None: each row counts once
+    low_of_all: float | None = None  # `low_reward` of all rows alike, where rows have weights
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers, from which `from_json` restores the same statistics."""
@@ -74,22 +76,22 @@ class ClientStatistics:
 
     @property
     def mean_reward(self) -> float:
-        return self.reward_sum / self.weight
+        return self.reward_sum / self.counted
 
     @property
-    def weight(self) -> float:
-        """The sum of the rows' weights."""
+    def counted(self) -> float:
+        """The sum of the rows' weights; the number of rows where each counts once."""
         return self.rows if self.counted_rows is None else self.counted_rows
 
     @property
     def log_share(self) -> float:
         """The logarithm of the mean weight of a row: 0 if each row counts once."""
-        return math.log(self.weight / self.rows)
+        return math.log(self.counted / self.rows)
 
     @property
     def low_reward(self) -> float:
         """A reward that few of the client's rows stay below."""
-        return self.mean_reward - SPREADS_BELOW * self.reward_deviations / self.weight
+        return low(self.mean_reward, self.reward_deviations / self.counted)
 
     def step_value(self, discount: float) -> float:
         """(1 - gamma) times the discounted value of the data's behaviour: what one step is worth.
@@ -97,12 +99,12 @@ class ClientStatistics:
         The value is that of a stream which pays the data's mean reward at every step and ends as often as the data
         does: V = r + gamma (1 - d) V with d the share of terminal rows. A time limit is no end.
         """
-        ends = self.terminals / self.weight
+        ends = self.terminals / self.counted
         return (1.0 - discount) * self.mean_reward / (1.0 - discount * (1.0 - ends))
 
     def reward_unit(self, discount: float, zero: float = 0.0) -> float:
         """The size of what one step is worth above `zero`, or the spread of the rewards if they cancel out."""
-        variance = max(self.reward_squares / self.weight - self.mean_reward**2, 0.0)
+        variance = max(self.reward_squares / self.counted - self.mean_reward**2, 0.0)
         # (1 - gamma) times the standard deviation of a discounted sum of independent rewards.
         spread = variance * (1.0 - discount) / (1.0 + discount)
         return math.sqrt((self.step_value(discount) - zero) ** 2 + spread)
@@ -124,13 +126,14 @@ def client_statistics(
     return ClientStatistics(
         rows=len(data),
         episodes=len(data.episode_lengths()),
-        terminals=float((data.terminals * each).sum()),
+        terminals=float((data.terminals * each).sum(dtype=np.float64)),
         reward_sum=float((rewards * each).sum()),
         reward_squares=float((np.square(rewards) * each).sum()),
         reward_deviations=float((np.abs(rewards - mean) * each).sum()),
         behaviour_return=float(data.whole_episode_returns().mean()),
         observations=client_sums(data.observations) if normalise else None,
         counted_rows=None if weights is None else float(weights.sum()),
+        low_of_all=None if weights is None else low_of(rewards),
     )
 
 
@@ -286,17 +289,18 @@ def _weights(clients: Mapping[str, ClientStatistics], discount: float, compare: 
 
 
 def _best_and_lowest(
-    clients: Mapping[str, ClientStatistics], discount: float, compare: bool
+    clients: Mapping[str, ClientStatistics], discount: float, compare: bool, lows: Sequence[float] | None = None
 ) -> tuple[float, float]:
-    """What one step is worth to the best client, and the lowest reward."""
+    """What one step is worth to the best client, and the lowest reward: that of `lows` if they are given."""
     best = max((client.step_value(discount) for client in clients.values()), default=0.0)
-    lowest = _lowest([client.low_reward for client in clients.values()], best, compare)
+    lows = [client.low_reward for client in clients.values()] if lows is None else lows
+    lowest = _lowest(lows, best, compare)
     if any(client.terminals for client in clients.values()):
         lowest = min(lowest, 0.0)  # nothing is paid after an end
     return best, lowest
 
 
-def _lowest(low_rewards: list[float], best: float, compare: bool) -> float:
+def _lowest(low_rewards: Sequence[float], best: float, compare: bool) -> float:
     """The lowest reward. Compared with the next client's, so that a single claim cannot switch the weights off."""
     if not compare:
         return min(low_rewards, default=0.0)
@@ -313,7 +317,9 @@ def common_zero(
     truth, and where the larger of two values counts it is the untrained one. Counted from the lowest reward, the
     same task has values above 0.
     """
-    best, lowest = _best_and_lowest(clients, discount, _compares(len(clients), largest_share))
+    # Critics see all rows alike, whatever weights the rows have.
+    lows = [client.low_reward if client.low_of_all is None else client.low_of_all for client in clients.values()]
+    best, lowest = _best_and_lowest(clients, discount, _compares(len(clients), largest_share), lows)
     return min(lowest, 0.0) if best < 0.0 else 0.0
 
 

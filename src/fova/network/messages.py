@@ -10,7 +10,8 @@
                                                     reward_squares, reward_deviations, behaviour_return and, if
                                                     observations are normalised, total, squares (not under privacy);
                                                     where a policy is judged, reward_range: powers of two;
-                                                    with --sampling returns, counted_rows: the sum of the weights
+                                                    with --sampling returns, counted_rows (the sum of the weights)
+                                                    and low_of_all, a low reward
     round (train)   server -> client   ConfigRecord about: version, run, plan, round, counted, fingerprint
                                        ArrayRecord  broadcast:  actor/..., critic/..., extra/...
                                        ArrayRecord  frame: mean, std, reward_unit, reward_zero
@@ -41,7 +42,7 @@ from numpy.typing import NDArray
 
 from fova.algorithms.base import Submission
 from fova.data.normalise import Normaliser, Sums
-from fova.data.sampling import LEAST_WEIGHT
+from fova.data.sampling import LEAST_WEIGHT, SPREADS_BELOW
 from fova.data.tables.columns import Columns
 from fova.data.tables.survey import Survey
 from fova.evaluation.judging.verdict import Figures
@@ -57,8 +58,10 @@ LONGEST_SURVEY = 10_000_000  # characters
 HELLO, ROUND, FIGURES = "query", "train", "evaluate"  # Flower's names for the kinds of message
 COUNTS = ("rows", "episodes")
 NUMBERS = (*COUNTS, "terminals", "reward_sum", "reward_squares", "reward_deviations", "behaviour_return")
+OF_WEIGHTED_ROWS = ("counted_rows", "low_of_all")  # where policies learn more often from some rows
 FIGURE_NAMES = tuple(field.name for field in fields(Figures))
 UNKNOWN: dict[str, Any] = {field.name: np.nan for field in fields(Figures) if field.default is not None}
+LOWEST_OF_ALL = (1 + 2 * SPREADS_BELOW) * LARGEST  # a mean and so many deviations, each at most twice the largest
 ROUNDING = 1e-3  # of sums of weights; a billion rows have less
 WEIGHT = "submission/log_weight"  # sent among the metrics, under a name that no metric uses
 
@@ -174,7 +177,7 @@ def hello_answer(plan: Plan, client: str, statistics: ClientStatistics | None) -
         if statistics.reward_range is not None:
             arrays["reward_range"] = np.asarray(statistics.reward_range, np.float64)
         if statistics.counted_rows is not None:
-            arrays["counted_rows"] = np.asarray(statistics.counted_rows, np.float64)
+            arrays |= {name: np.asarray(getattr(statistics, name), np.float64) for name in OF_WEIGHTED_ROWS}
         records["statistics"] = _record(arrays)
     return RecordDict(records)
 
@@ -222,7 +225,7 @@ def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
         shapes["reward_range"] = (2,)
     weighted = plan.run.sampling != "uniform"
     if weighted:
-        shapes["counted_rows"] = ()
+        shapes |= dict.fromkeys(OF_WEIGHTED_ROWS, ())
     try:
         arrays = _arrays(content, "statistics", {name: (shape, np.float64) for name, shape in shapes.items()})
     except Refused as error:
@@ -236,7 +239,8 @@ def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
     if not all(0 <= numbers[name] <= MOST_ROWS and numbers[name].is_integer() for name in whole):
         raise Refused(f"its statistics count rows, episodes or ends that are not between 0 and {MOST_ROWS:,}")
     rows, episodes, terminals = (numbers[name] for name in (*COUNTS, "terminals"))
-    counted = float(arrays["counted_rows"]) if weighted else None
+    weights = {name: float(arrays[name]) for name in OF_WEIGHTED_ROWS} if weighted else {}
+    counted = weights.get("counted_rows")
     if not (rows >= 1 and 0 <= terminals <= episodes <= rows):
         raise Refused("its statistics count more episodes than rows, or more ends than episodes")
     if counted is not None and not terminals - ROUNDING <= counted <= rows + ROUNDING:
@@ -246,7 +250,7 @@ def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
     insist_on_possible_sums(rows, arrays)
     sums = Sums(int(rows), arrays["total"], arrays["squares"]) if plan.run.normalise else None
     counts = {name: int(numbers[name]) for name in COUNTS}
-    told = ClientStatistics(**numbers | counts, observations=sums, counted_rows=counted)  # type: ignore[arg-type]
+    told = ClientStatistics(**numbers | counts, observations=sums, **weights)  # type: ignore[arg-type]
     return told if plan.judge is None else replace(told, reward_range=_range(arrays["reward_range"]))
 
 
@@ -271,6 +275,8 @@ def insist_on_possible_sums(rows: float, arrays: Mapping[str, NDArray[Any]]) -> 
             most = np.sqrt(weights * np.maximum(arrays[squares], 0.0)) * (1 + 1e-6)
             if (np.abs(arrays[total]) > most).any() or (arrays[squares] < 0.0).any():
                 raise Refused(f"its statistics hold a {total} that their {squares} rule out")
+    if np.abs(arrays.get("low_of_all", 0.0)) > LOWEST_OF_ALL:
+        raise Refused(f"its statistics hold a low reward of {float(arrays['low_of_all']):.3g}, which no data has")
     if arrays["reward_deviations"] < 0.0:
         raise Refused("its statistics hold a negative reward_deviations")
 

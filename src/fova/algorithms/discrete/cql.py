@@ -61,6 +61,7 @@ class DiscreteCqlFl(CqlFl):
     def step(
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Learner, Metrics]:
+        batch = batch.for_critics  # the Q network is the policy, too
         s, next_s = batch.observations, batch.next_observations
         y = self.target(batch, double_q(learner.actor(next_s).logits, learner.target_critic(next_s).logits))
 
