@@ -27,6 +27,8 @@ from fova.federation.privacy import Private
 from fova.federation.wire import Envelope, payload_bytes
 from fova.spaces import Space
 
+ROWS_AT_ONCE = 4096  # of a client's data when they are copied
+
 # --- Keys -------------------------------------------------------------------------------------------------
 
 # Each use of randomness has a separate stream.
@@ -121,7 +123,8 @@ def rows_of(
         return np.concatenate([rows, rows[drawn]], axis=1)
     alike, weighted = np.split(out, 2, axis=1)
     pack(batch, alike)
-    np.take(alike, drawn, axis=0, out=weighted, mode="clip")  # another mode makes a copy
+    for first in range(0, len(drawn), ROWS_AT_ONCE):  # so that a large client is not copied as a whole
+        weighted[first : first + ROWS_AT_ONCE] = alike[drawn[first : first + ROWS_AT_ONCE]]
     return out
 
 
