@@ -63,7 +63,13 @@ def dots(results: Results) -> Markup:
             for lane in lanes
         ],
         [element("text", f"{tick:g}", x=x(tick), y=bottom + 18.0, text_anchor="middle") for tick in ticks],
-        element("text", "normalised score", x=(left + RIGHT) / 2, y=bottom + 40.0, text_anchor="middle"),
+        element(
+            "text",
+            "normalised score (large: mean, small: single runs)",
+            x=(left + RIGHT) / 2,
+            y=bottom + 40.0,
+            text_anchor="middle",
+        ),
         _legend(lanes, bottom + AXIS + 14.0),
         xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {WIDTH} {height}",
@@ -111,4 +117,4 @@ def _legend(lanes: list[Lane], y: float) -> list[Markup]:
         mark = element("path", d=f"M{at:.1f} {y - 4:.1f}{lane.shape}", class_=f"mean {lane.colour}")
         parts += [mark, element("text", lane.variant, x=at + 12, y=y)]
         at += 26 + 6.6 * len(lane.variant)
-    return [*parts, element("text", "large: mean, small: single runs", x=at + 6, y=y)]
+    return parts

@@ -234,7 +234,7 @@ ENTRIES = (
         "same-episodes",
         "FOVA and its rivals with the same weights for clients and for episodes",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
-        (FOVA_EPISODES, *SAME_EPISODES, RECOMMENDED, SAME_WEIGHTS[0]),
+        (RECOMMENDED, FOVA_EPISODES, *SAME_EPISODES, SAME_WEIGHTS[0]),
         FIVE_SEEDS,
     ),
     Entry(
