@@ -132,7 +132,7 @@ def test_policy_delay_is_critic_steps_then_one_actor_step():
     delayed, plain = configure("fed-td3bc", target_noise=0.0, **TINY), None
     learner, broadcast = mid_training(delayed)
     one, two = mixed_batch(1), mixed_batch(2)
-    both = type(one)(*(jnp.concatenate(pair) for pair in zip(one, two)))
+    both = jax.tree.map(lambda *pair: jnp.concatenate(pair), one, two)
     assert delayed.stride == 2
     new, _ = step(delayed, learner, broadcast, both, jax.random.key(0))
     # by hand: a critic step alone is a step with a delay of 1 whose actor and target networks are put back
