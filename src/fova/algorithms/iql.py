@@ -88,15 +88,22 @@ class FedIql(ActorCritic):
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Learner, Metrics]:
         rows = batch.for_critics
-        q = learner.target_critic(rows.observations, rows.actions).min(axis=0)
+        q = self.target_q(learner, rows)
         value, advantage, value_metrics = self.update_value(learner, rows, q)
-        if batch.uniform is not None:
-            q = learner.target_critic(batch.observations, batch.actions).min(axis=0)
-            advantage = q - value.network(batch.observations).squeeze(axis=1)
+        if batch.uniform is not None:  # the actor clones other rows
+            advantage = self.advantage(value, batch, self.target_q(learner, batch))
         actor, actor_metrics = self.update_actor(learner, batch, advantage)
         critic, critic_metrics = self.update_critics(learner, rows)
         target_critic = polyak(learner.target_critic, critic.network, self.tau)
         return Learner(actor, critic, target_critic, Extra(value)), value_metrics | actor_metrics | critic_metrics
+
+    def target_q(self, learner: Learner, batch: Batch) -> Float[Array, " batch"]:
+        """The smaller Q of the target critics at the data's actions."""
+        return learner.target_critic(batch.observations, batch.actions).min(axis=0)
+
+    def advantage(self, value: Model, batch: Batch, q: Float[Array, " batch"]) -> Float[Array, " batch"]:
+        """Q - V of the data's actions."""
+        return q - value.network(batch.observations).squeeze(axis=1)
 
     def update_value(
         self, learner: Learner, batch: Batch, q: Float[Array, " batch"]
@@ -107,7 +114,7 @@ class FedIql(ActorCritic):
             return expectile_loss(q - value(batch.observations).squeeze(axis=1), self.expectile)
 
         value, objective, _ = learner.extra.value.descend(loss)
-        advantage = q - value.network(batch.observations).squeeze(axis=1)
+        advantage = self.advantage(value, batch, q)
         return value, advantage, {"advantage": advantage.mean(), "value_loss": objective}
 
     def update_actor(

@@ -1,6 +1,6 @@
 """How often a client's rows come: all alike, or those of better episodes more often.
 
-Only the client's own data decides. Nothing here is sent.
+Only the client's own data decides. No weight of a row or an episode is sent, only their sum.
 """
 
 from typing import Literal
