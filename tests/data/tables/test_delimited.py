@@ -15,10 +15,10 @@ from fova.errors import FovaError
 def read(tmp_path):
     """The columns of a text, and the notes on it."""
 
-    def reading(content, *as_text, tabs=False, compressed=False):
+    def reading(content, *as_text, tabs=False, compressed=False, na=()):
         file = tmp_path / "north.csv"
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
-        table, notes = read_delimited(file, compressed, tabs, as_text)
+        table, notes = read_delimited(file, compressed, tabs, as_text, na)
         return table.to_pydict(), notes
 
     return reading
@@ -133,6 +133,27 @@ def test_the_first_thousand_rows_tell(read):
 
     assert COMMA not in read(column(999))[1]
     assert COMMA in read(column(1000))[1]
+
+
+def test_marks_of_missing_values_stand_among_decimal_commas(read):
+    rows, notes = read("hr;map\n1,5;1\nn/v ;2\n2;3\n-2,25;4\n", na=("n/v", "-9,9"))
+    assert rows["hr"] == ["1.5", "n/v ", "2", "-2.25"]
+    assert notes[-1] == COMMA
+    assert COMMA not in read("hr;map\nn/v;1\nn/v;2\n", na=("n/v",))[1]
+    assert read("hr;map\n-9,9;0,5\nx;1\n1,5;1\n2,5;1\n", na=("x", "-9,9"))[0]["hr"] == ["-9,9", "x", "1.5", "2.5"]
+
+
+def test_once_the_decimal_comma_is_known_it_holds_for_all_columns_of_numbers(read):
+    rows = read("stay;hr;dose;drug\n1,5;1,5;0,5;a 1,5\n2;n/v;0,25;b\n3;2;0,25;3,5\n", "stay")[0]
+    assert rows["hr"] == ["1.5", "n/v", "2"]
+    assert rows["drug"] == ["a 1,5", "b", "3,5"]  # mostly text
+    assert rows["stay"] == ["1,5", "2", "3"]  # asked for as text
+
+
+def test_whole_numbers_stand_among_decimal_commas(read):
+    rows, notes = read("hr;map\n1,5;1\n2;2\n-3;3\n")
+    assert rows["hr"] == [1.5, 2.0, -3.0]
+    assert notes[-1] == COMMA
 
 
 # --- What is refused before it is read ---

@@ -79,6 +79,15 @@ def test_rewards_and_actions_have_no_gaps():
         assert "dose: row 1 has no value (1 of 5 rows). An unknown action cannot" in refusal({"dose": doses})
 
 
+def test_a_mark_of_missing_values_among_decimal_commas_is_read_as_one(tmp_path):
+    file = tmp_path / "north.csv"
+    file.write_text("who;hour;hr;dose;pay\na;1;1,5;0,5;1\na;2;n/v;0,75;0\na;3;n/v;0,5;0\n")
+    found = read(file, Columns.of(COLUMNS | {"na": ["n/v"], "missing": {"hr": "carry"}}))
+    assert found.inputs["hr"].tolist() == [1.5, 1.5, 1.5]
+    assert "Numbers are written with a decimal comma." in found.notes
+    assert not any("n/v" in note for note in found.notes)
+
+
 # --- Actions ---
 
 

@@ -52,6 +52,8 @@ def test_numbers_that_are_none_are_named_with_their_rows():
     )
     assert "declare it as a missing value (na=...)" in refusal(values.numbers, ["1", "err"])
     assert "with a decimal point and without commas" in refusal(values.numbers, ["1.5", "2,5"])
+    said = refusal(values.numbers, ["2,5", "n/v"])
+    assert "If 'n/v' marks a missing value, add na=n/v to --columns. Write numbers with a decimal point" in said
     assert "holds list<" in refusal(values.numbers, [[1.0], [2.0]])
 
 

@@ -79,15 +79,18 @@ def pyarrow_or_advice(module: str) -> Any:
         raise FovaError("Reading tables needs pyarrow. Install it: pip install 'fova[tables]'") from error
 
 
-def open_table(source: Any, name: str | None = None, as_text: Sequence[str] = ()) -> Columnar:
+def open_table(
+    source: Any, name: str | None = None, as_text: Sequence[str] = (), na: Sequence[str] = ()
+) -> Columnar:
     """The table in a file, or one that a Python program holds (pandas, polars, Arrow, a dict of columns).
 
-    Columns of a CSV file that `as_text` names are not taken for numbers: 007 and 7 may be two patients.
+    Columns of a CSV file that `as_text` names are not taken for numbers: 007 and 7 may be two patients. The texts
+    in `na` mark missing values.
     """
     if isinstance(source, str | Path):
         path = Path(source)
         refuse_special(path)
-        table = _open_parquet(path) if ending(path) == ".parquet" else _open_csv(path, as_text)
+        table = _open_parquet(path) if ending(path) == ".parquet" else _open_csv(path, as_text, na)
     else:
         table = _in_memory(_as_arrow(source, name or "table"), name or "table", "table")
     for column, times in Counter(table.names).items():
@@ -99,10 +102,10 @@ def open_table(source: Any, name: str | None = None, as_text: Sequence[str] = ()
 # --- Files -------------------------------------------------------------------------------------------------
 
 
-def _open_csv(path: Path, as_text: Sequence[str]) -> Columnar:
+def _open_csv(path: Path, as_text: Sequence[str], na: Sequence[str]) -> Columnar:
     pyarrow_or_advice("pyarrow.csv")
     tabs = ending(path).startswith(".tsv")
-    content, notes = read_delimited(path, ending(path).endswith(".gz"), tabs, as_text)
+    content, notes = read_delimited(path, ending(path).endswith(".gz"), tabs, as_text, na)
     return _in_memory(content, str(path), "TSV" if tabs else "CSV", notes)
 
 

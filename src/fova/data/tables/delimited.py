@@ -23,7 +23,8 @@ REMEDY = "Save it as UTF-8 text with one line per row and one header line."
 CHUNK = 1 << 20  # bytes
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 EXCEL_LINE = re.compile(r"sep=(.)\s*", re.IGNORECASE)  # a first line that Excel writes or understands
-DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+([eE][-+]?\d+)?\s*")
+DECIMAL_COMMA = r"\s*[-+]?\d+,\d+([eE][-+]?\d+)?\s*"
+WITH_COMMA_OR_WHOLE = re.compile(rf"{DECIMAL_COMMA}|\s*[-+]?\d+\s*")
 SURELY_DECIMAL = re.compile(r"\s*[-+]?(0\d*,\d+|\d+,(\d{1,2}|\d{4,}))\s*")  # 1,074 may be a thousand and more
 MAGIC = {
     b"\x1f\x8b": "is compressed by gzip. Let its name end in .csv.gz.",
@@ -44,9 +45,12 @@ class Layout(NamedTuple):
 
 
 def read_delimited(
-    path: Path, compressed: bool, tabs: bool, as_text: Sequence[str]
+    path: Path, compressed: bool, tabs: bool, as_text: Sequence[str], na: Sequence[str] = ()
 ) -> tuple["pyarrow.Table", tuple[str, ...]]:
-    """The table in a file, and notes on it. Columns that `as_text` names are not taken for numbers."""
+    """The table in a file, and notes on it. Columns that `as_text` names are not taken for numbers.
+
+    The texts in `na` mark missing values. They may stand among numbers with a decimal comma.
+    """
     from pyarrow import csv as arrow
 
     start = _start(path, compressed)
@@ -69,8 +73,9 @@ def read_delimited(
 
     table, notes = read("."), layout.notes
     _insist_on_header(path, table.column_names)
-    if layout.delimiter != "," and _has_decimal_commas(table):
-        table, notes = read(","), (*notes, "Numbers are written with a decimal comma.")
+    if layout.delimiter != "," and _has_decimal_commas(table, na):
+        table = _with_decimal_points(read(","), as_text, na)
+        notes = (*notes, "Numbers are written with a decimal comma.")
     return table, notes
 
 
@@ -170,14 +175,38 @@ def _insist_on_header(path: Path, names: Sequence[str]) -> None:
         )
 
 
-def _has_decimal_commas(table: "pyarrow.Table") -> bool:
-    """Whether a column of text holds only numbers with a decimal comma."""
+def _has_decimal_commas(table: "pyarrow.Table", na: Sequence[str]) -> bool:
+    """Whether a text column holds only numbers with a decimal comma, whole numbers and marks of missing values."""
     from pyarrow import types
 
     for column in table.columns:
         if not types.is_string(column.type):
             continue
-        texts = [text for text in column.slice(0, 1000).to_pylist() if text]
-        if texts and all(map(DECIMAL_COMMA.fullmatch, texts)) and any(map(SURELY_DECIMAL.fullmatch, texts)):
+        texts = [text for text in column.slice(0, 1000).to_pylist() if text and text.strip() not in na]
+        if all(map(WITH_COMMA_OR_WHOLE.fullmatch, texts)) and any(map(SURELY_DECIMAL.fullmatch, texts)):
             return True
     return False
+
+
+def _with_decimal_points(table: "pyarrow.Table", as_text: Sequence[str], na: Sequence[str]) -> "pyarrow.Table":
+    """The table with decimal points in those columns of numbers that other texts have kept text."""
+    from pyarrow import types
+
+    for place, name in enumerate(table.column_names):
+        if types.is_string(table.column(place).type) and name not in as_text:
+            table = table.set_column(place, name, _pointed(table.column(place), na))
+    return table
+
+
+def _pointed(column: "pyarrow.ChunkedArray", na: Sequence[str]) -> "pyarrow.ChunkedArray":
+    """The column with decimal points if most of its texts are numbers. A mark of missing values stays as it is."""
+    import pyarrow
+    from pyarrow import compute
+
+    is_mark = compute.is_in(compute.utf8_trim_whitespace(column), pyarrow.array(na, pyarrow.string()))
+    is_number = compute.match_substring_regex(column, f"^({WITH_COMMA_OR_WHOLE.pattern})$")
+    is_number = compute.and_not(is_number, is_mark)
+    numbers, marks = (compute.sum(each).as_py() or 0 for each in (is_number, is_mark))
+    if 2 * numbers <= len(column) - column.null_count - marks:
+        return column
+    return compute.if_else(is_number, compute.replace_substring(column, ",", "."), column)

@@ -79,11 +79,11 @@ def _recoded(each: Input, column: Floats | Coded) -> NDArray[Any]:
 
 def read(source: Any, columns: Columns, name: str | None = None) -> Logged:
     """Read a table and check it. `name` is what a table in memory is called in messages."""
-    table = open_table(source, name, as_text=(columns.episode, *columns.categories))
+    na = columns.na or ()
+    table = open_table(source, name, (columns.episode, *columns.categories), na)
     roles = columns.resolve(table.names, table.name)
     rows = ordered(table, roles)
     notes = [*table.notes, *rows.notes]
-    na = columns.na or ()
     treatments = {each: _treatment(columns, each) for each in roles.observations}
     inputs: dict[str, Floats | Coded] = {}
     gaps: list[str] = []

@@ -120,8 +120,8 @@ def _parsed(table: Columnar, column: Any, name: str, na: Sequence[str]) -> "pyar
         rows = np.flatnonzero(wrong)
         text = coded.names[coded.codes[rows[0]]]
         remedy = "Correct it, or declare it as a missing value (na=...)."
-        if _as_number(text.replace(",", ".")) == _as_number(text.replace(",", ".")):
-            remedy = "Write numbers with a decimal point and without commas."
+        if _is_number_with_comma(text):
+            remedy = f"{_ask_about_mark(coded.names)}Write numbers with a decimal point and without commas."
         given = f"row {rows[0]} holds {text[:40]!r}, not a number ({counted(len(rows), 'such row')}"
         raise fault(table.name, name, f"{given} of {len(wrong):,}). {remedy}")
     return pyarrow.chunked_array([np.append(values, np.nan)[coded.codes]])
@@ -130,6 +130,16 @@ def _parsed(table: Columnar, column: Any, name: str, na: Sequence[str]) -> "pyar
 def _as_number(text: str) -> float:
     number = as_number(text)
     return float("nan") if number is None else number
+
+
+def _ask_about_mark(names: Sequence[str]) -> str:
+    """A question about a text among numbers with a comma. A declared mark does not hide the decimal comma."""
+    mark = next((name for name in names if not _is_number_with_comma(name)), None)
+    return "" if mark is None else f"If {mark[:40]!r} marks a missing value, add na={mark[:40]} to --columns. "
+
+
+def _is_number_with_comma(text: str) -> bool:
+    return as_number(text.replace(",", ".")) is not None
 
 
 def _numeric(na: Sequence[str]) -> list[float]:
@@ -142,8 +152,8 @@ def holds_numbers(column: Any, na: Sequence[str]) -> bool:
     known = coded.codes[coded.codes != NO_VALUE]
     if not len(known):
         return False
-    texts = [text.replace(",", ".") for text in coded.names]  # a decimal comma is a number with a mistake in it
-    are_numbers = np.array([_as_number(text) == _as_number(text) for text in texts])
+    # A number with a decimal comma is a number with a mistake in it.
+    are_numbers = np.array([_is_number_with_comma(text) for text in coded.names])
     return bool(are_numbers[known].mean() > MOSTLY)
 
 
