@@ -374,8 +374,8 @@ SURVEY = Survey({"hr": Told("number", (), 3, 240.5)}, {"dose": Told("category", 
 
 
 def test_a_survey_comes_back_as_it_was_sent():
-    asked = messages.survey_question("0" * 32, COLUMNS)
-    assert messages.read_survey_question(asked) == COLUMNS
+    for columns in (COLUMNS, replace(COLUMNS, terminal="last:Outcome=died, at home")):
+        assert messages.read_survey_question(messages.survey_question("0" * 32, columns)) == columns
     assert messages.read_survey_question(messages.hello(plan())) is None
     answer = messages.survey_answer("0" * 32, "east", SURVEY)
     assert messages.read_survey_answer(answer, "0" * 32) == ("east", SURVEY)

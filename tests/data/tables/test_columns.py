@@ -1,6 +1,9 @@
 """The mapping from roles to columns: what is read, what is refused, and which columns a pattern takes."""
 
+import tomllib
+
 import pytest
+import tomli_w
 
 from fova.data.tables.columns import Columns, quoted
 from fova.errors import FovaError
@@ -121,6 +124,28 @@ def test_forms_of_the_terminal():
     assert terminal("none") == (None, False, False)
     assert terminal("last") == (None, False, True)
     assert terminal("last:died") == ("died", True, False)
+
+
+def test_a_terminal_column_may_come_with_the_value_that_means_ended():
+    def terminal(text, *more):
+        found = of(terminal=text).resolve([*NAMES, *more], "north")
+        return found.terminal, found.terminal_value, found.terminal_is_outcome
+
+    assert terminal("died") == ("died", None, False)
+    assert terminal("died=yes") == ("died", "yes", False)
+    assert terminal("last:died=yes, at home") == ("died", "yes, at home", True)
+    assert terminal("died=a=b") == ("died", "a=b", False)
+    assert terminal("died=yes", "died=yes") == ("died=yes", None, False)  # a column of this name
+    assert terminal("died=yes=1", "died=yes") == ("died=yes", "1", False)
+    assert "Did you mean 'died'" in refusal(of(terminal="last:dyed=yes").resolve, NAMES, "north")
+
+
+@pytest.mark.parametrize("terminal", ["died=yes", "last:died=yes, at home", "last:a=b=1"])
+def test_the_value_that_means_ended_is_written_and_read_back(terminal):
+    texts = [f"{role}={','.join(names) if isinstance(names, list) else names}" for role, names in GIVEN.items()]
+    columns = Columns.of([*texts[:-1], f"terminal={terminal}"])
+    assert columns == of(terminal=terminal)
+    assert Columns.of(tomllib.loads(tomli_w.dumps(columns.to_table()))) == columns
 
 
 def test_a_pattern_takes_what_has_no_other_role_and_no_index():

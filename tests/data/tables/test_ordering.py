@@ -3,6 +3,7 @@
 import datetime
 
 import numpy as np
+import pyarrow
 import pytest
 
 from fova.data.tables.arrow import open_table
@@ -126,6 +127,44 @@ def test_steps_of_time_stamps_have_a_unit(usual, last, usually, span):
 
 
 # --- Ends ---
+
+
+OUTCOME = WHO | {"Outcome": ["", None, "died", "", "alive"]}
+
+
+def test_a_value_of_a_text_column_means_ended():
+    for terminal in ("Outcome=died", "last:Outcome=died"):
+        found = order_of(OUTCOME, terminal=terminal)
+        assert found.terminals.tolist() == [False, False, True, False, False]
+        assert found.notes == []
+    whole = WHO | {"Outcome": ["died"] * 3 + ["alive"] * 2}
+    assert order_of(whole, terminal="last:Outcome=died").terminals.tolist() == [False, False, True, False, False]
+    assert "Write terminal=last:Outcome=died for that." in refusal(whole, terminal="Outcome=died")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [([1, 1, 3, 1, 1], "3"), ([1.0, None, 3.0, 1.0, 1.0], "3.0"), ([False, None, True, False, False], "True")],
+)
+def test_a_value_of_a_column_that_is_no_text_means_ended(column, value):
+    found = order_of(WHO | {"x": column}, terminal=f"x={value}")
+    assert found.terminals.tolist() == [False, False, True, False, False]
+
+
+def test_a_value_that_no_row_holds_is_noted():
+    found = order_of(OUTCOME, terminal="last:Outcome=dead")
+    assert found.notes == ["Outcome: no row holds 'dead'. It holds alive, died."]
+    assert not found.terminals.any()
+    empty = WHO | {"Outcome": pyarrow.array([None] * 5, pyarrow.string())}
+    assert order_of(empty, terminal="Outcome=died").notes == ["Outcome: no row holds 'died'. It is empty."]
+
+
+def test_text_without_a_value_that_means_ended_is_asked_about():
+    said = refusal(OUTCOME, terminal="last:Outcome")
+    assert "Outcome: holds text ('alive', 'died'). Write the value that means" in said
+    assert said.endswith("as in terminal=last:Outcome=died")
+    assert refusal(OUTCOME, terminal="Outcome").endswith("as in terminal=Outcome=died")
+    assert refusal(WHO | {"x": ["", "", "b", "", "a"]}, terminal="x").endswith("as in terminal=x=a")
 
 
 def test_an_end_in_the_middle_of_an_episode_is_named_by_its_row():

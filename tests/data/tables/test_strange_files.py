@@ -125,7 +125,7 @@ REFUSED = {
     "a header alone": (lambda f: text(f.iloc[:0]), "holds no rows. Leave it out."),
     "no header": (lambda f: text(f, header=False), "its first line holds numbers (p0, 0, "),
     "two columns of one name": (lambda f: text(f.set_axis(["hr", *f.columns[1:]], axis=1)), "hr: is the name of"),
-    "yes and no": (lambda f: text(f.assign(died=f.died.map({0: "no", 1: "yes"}))), "Write 1 for yes and 0 for no."),
+    "yes and no": (lambda f: text(f.assign(died=f.died.map({0: "no", 1: "yes"}))), "as in terminal=died=yes"),
     "percent signs": (
         lambda f: text(f.assign(map=f["map"].astype(str) + "%")),
         "%', a number with a unit (84 such",

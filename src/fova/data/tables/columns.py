@@ -33,7 +33,8 @@ REQUIRED = {
     "terminal": "the column that is 1 where the task itself ended with this row; or terminal=none: every episode "
     "was only cut off (time limit, end of the record); terminal=last: every episode really ended with its last "
     "row; "
-    "terminal=last:COLUMN: those episodes ended whose last row has COLUMN 1",
+    "terminal=last:COLUMN: those episodes ended whose last row has COLUMN 1. If COLUMN holds other values than 0 "
+    "and 1, write the one that means ended: terminal=last:COLUMN=died",
 }
 OPTIONAL = {
     "timeout": "the column that is 1 where an episode was cut off; needed without an episode column",
@@ -42,6 +43,8 @@ OPTIONAL = {
     "na": "values that mark a missing one, as in -999; na=none: none do",
 }
 ROLES = (*REQUIRED, *OPTIONAL, "missing")
+# Values of a terminal column that mean that the task itself ended.
+ENDED = "died dead deceased death expired failed failure crashed terminated ended 1 true yes"
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ class Columns:
 
     def resolve(self, names: Sequence[str], file: str | Path) -> "Resolved":
         """The columns of a table in their roles, patterns expanded. A name that is not there is refused."""
-        terminal, outcome = self._terminal()
+        terminal, value, outcome = self._terminal(names)
         single = {"episode": self.episode, "time": self.time, "timeout": self.timeout, "terminal": terminal}
         found = {
             role: None if name == NONE else self._there(name, role, names, file) for role, name in single.items()
@@ -135,16 +138,17 @@ class Columns:
             reward,
             is_cost,
             found["terminal"],
+            value,
             outcome,
             self.terminal == LAST,
             found["timeout"],
         )
 
-    def _terminal(self) -> tuple[str, bool]:
-        """The terminal column, and whether it tells the outcome of whole episodes."""
-        if self.terminal.startswith(f"{LAST}:"):
-            return self.terminal.removeprefix(f"{LAST}:"), True
-        return (NONE if self.terminal == LAST else self.terminal), False
+    def _terminal(self, names: Sequence[str]) -> tuple[str, str | None, bool]:
+        """The terminal column, its value that means ended, and whether it tells the outcome of whole episodes."""
+        is_outcome = self.terminal.startswith(f"{LAST}:")
+        text = NONE if self.terminal == LAST else self.terminal.removeprefix(f"{LAST}:")
+        return *_with_value(text, names), is_outcome
 
     def _there(self, name: str, role: str, names: Sequence[str], file: str | Path) -> str:
         if name not in names:
@@ -192,6 +196,7 @@ class Resolved(NamedTuple):
     reward: str
     reward_is_cost: bool  # the column counts negatively
     terminal: str | None
+    terminal_value: str | None  # of the column: the task ended; None: the column holds 0 and 1
     terminal_is_outcome: bool  # the column tells the outcome of whole episodes, at their last row
     all_ended: bool
     timeout: str | None
@@ -205,6 +210,14 @@ class Resolved(NamedTuple):
 UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")
 
 AGREED = "agreed"  # in a configuration file: the clients agree on the vocabulary
+
+
+def _with_value(text: str, names: Sequence[str]) -> tuple[str, str | None]:
+    """COLUMN or COLUMN=VALUE as a column and a value. The name of a column may hold a "=" itself."""
+    if text in names or "=" not in text:
+        return text, None
+    column = max((name for name in names if text.startswith(f"{name}=")), key=len, default=text.rpartition("=")[0])
+    return column, text.removeprefix(f"{column}=")
 
 
 def _no_column(name: str, role: str, names: Sequence[str], file: str | Path) -> FovaError:

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from fova.data.fields import counted, fault
 from fova.data.tables.arrow import Columnar
-from fova.data.tables.columns import Resolved
-from fova.data.tables.values import Clock, clock, episodes, flags
+from fova.data.tables.columns import ENDED, Resolved
+from fova.data.tables.values import Clock, categories, clock, episodes, equal, flags, is_text
 from fova.recipe import label
 
 Flags = NDArray[np.bool_]
@@ -45,7 +45,8 @@ def ordered(table: Columnar, roles: Resolved) -> Ordered:
         when = when if order is None else when._replace(values=when.values[order])
         _refuse_same_times(table, roles, when, last, order, codes, names)
         notes += _notes_on_irregular_times(str(roles.time), when, last)
-    terminals = _terminals(table, roles, last, order, codes, names)
+    terminals, remarks = _terminals(table, roles, last, order, codes, names)
+    notes += remarks
     ends = last | terminals
     if roles.timeout:
         marked = flags(table, roles.timeout)
@@ -126,18 +127,33 @@ def _terminals(
     order: NDArray[np.int64] | None,
     codes: NDArray[np.int64],
     names: NDArray[Any] | None,
-) -> Flags:
-    """[rows] True where the task itself ended."""
+) -> tuple[Flags, list[str]]:
+    """[rows] True where the task itself ended, and notes."""
     if roles.terminal is None:
-        return last.copy() if roles.all_ended else np.zeros(len(last), bool)
-    marked = flags(table, roles.terminal)
+        return (last.copy() if roles.all_ended else np.zeros(len(last), bool)), []
+    marked, notes = _marked(table, roles, roles.terminal)
     marked = marked if order is None else marked[order]
     if roles.terminal_is_outcome:
-        return marked & last
+        return marked & last, notes
     inner = np.flatnonzero(marked & ~last) if roles.episode else np.zeros(0, np.int64)
     if len(inner):
         raise _inner_ending(table, roles, marked, last, order, codes, names, int(inner[0]), len(inner))
-    return marked
+    return marked, notes
+
+
+def _marked(table: Columnar, roles: Resolved, name: str) -> tuple[Flags, list[str]]:
+    """[rows] in the order of the file: True where the terminal column says that the task ended, and notes."""
+    if roles.terminal_value is not None:
+        return equal(table, name, roles.terminal_value)
+    if not is_text(table.kinds[name]):
+        return flags(table, name), []
+    texts = categories(table, name).names
+    given = f"holds text ({', '.join(map(repr, texts[:3]))[:80]})" if texts else "holds empty text"
+    meant = next((text for text in texts if text.lower() in ENDED.split()), texts[0] if texts else "died")
+    example = f"terminal={'last:' * roles.terminal_is_outcome}{name}={meant}"
+    raise fault(
+        table.name, name, f"{given}. Write the value that means that the task itself ended, as in {example}"
+    )
 
 
 def _inner_ending(
@@ -154,12 +170,13 @@ def _inner_ending(
     row = place if order is None else int(order[place])
     episode = "" if names is None else f" of episode {label(names[codes[place]])!r}"
     given = f"row {row}{episode} is marked as the end, but the episode continues ({counted(count, 'such row')})"
+    value = "" if roles.terminal_value is None else f"={roles.terminal_value}"
     ended = marked & last
     whole = np.isin(codes, codes[ended]) if ended.any() else np.zeros(len(last), bool)
     if (marked == whole).all():
         remedy = (
             f"It is 1 in every row of those episodes, so it tells how an episode ended. Write "
-            f"terminal=last:{roles.terminal} for that."
+            f"terminal=last:{roles.terminal}{value} for that."
         )
     elif roles.time is None:
         remedy = "Are the rows out of order? Name the column that orders them (time=...)."

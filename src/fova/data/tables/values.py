@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fova.data.fields import counted, decoding, fault, refuse_unclear_labels
+from fova.data.fields import counted, decoding, fault, refuse_unclear_labels, shown
 from fova.data.tables.arrow import Columnar
 from fova.data.transitions import Floats
 from fova.recipe import NO_LABEL, NO_VALUE, as_number, label
@@ -286,6 +286,22 @@ def flags(table: Columnar, name: str) -> NDArray[np.bool_]:
         given = f"row {wrong[0]} holds {values[wrong[0]]:g} ({counted(len(wrong), 'such row')})"
         raise fault(table.name, name, f"{given}; only 0 and 1 are allowed here.")
     return values.astype(bool)
+
+
+def equal(table: Columnar, name: str, value: str) -> tuple[NDArray[np.bool_], list[str]]:
+    """[rows] where the column holds a value, and a note if it never does. A missing value is another one."""
+    column = table.column(name)
+    refuse_times(table, column.type, name)
+    with decoding(table.name, name, "Store it as text or whole numbers."):
+        coded = _coded(column, ())
+    wanted = value.strip()
+    if not is_text(column.type):
+        number = as_number(wanted)
+        wanted = wanted.lower() if number is None else label(number)
+    if wanted in coded.names:
+        return coded.codes == coded.names.index(wanted), []
+    held = f"It holds {shown(', '.join(coded.names[:6])[:80])}" if coded.names else "It is empty"
+    return np.zeros(len(coded.codes), bool), [f"{name}: no row holds {wanted!r}. {held}."]
 
 
 def episodes(table: Columnar, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
