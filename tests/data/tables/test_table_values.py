@@ -197,6 +197,28 @@ def test_times_of_every_kind():
     assert clock(["1", "2.5"]) == ([1.5], None, ["x is text; it is read as numbers."])
 
 
+@pytest.mark.parametrize(
+    ("texts", "seconds"),
+    [
+        (["07.02.2023 09:00", " 7.2.2023 9:05 "], 300),
+        (["28.02.2023 23:59:58", "01.03.2023 00:00:01"], 3),
+        (["28.02.2023", "01.03.2023"], 86_400),
+    ],
+)
+def test_times_with_the_day_first(texts, seconds):
+    found, notes = values.clock(table(texts), "x")
+    assert np.diff(found.values).tolist() == [seconds * 10**6]
+    assert notes == ["x is text; it is read as time stamps, the day first."]
+
+
+@pytest.mark.parametrize(
+    "text", ["31.02.2023 09:00", "02/07/2023 09:00", "07.13.2023", "07.02.2023 soon", "07.02.23"]
+)
+def test_what_is_no_time_with_the_day_first(text):
+    assert "that is not a time" in refusal(values.clock, ["07.02.2023", text])
+    assert "that is not a time" in refusal(values.clock, [text])
+
+
 def test_times_that_order_nothing_are_refused():
     assert "x: row 1 has no value (1 of 2 rows). Give every row its time." in refusal(values.clock, [1, None])
     assert "x: row 0 has no value (1 of 2 rows)" in refusal(values.clock, [np.inf, 1.0])

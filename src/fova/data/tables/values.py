@@ -25,6 +25,7 @@ MOSTLY = 0.5  # a text column is one of numbers with mistakes in it if more than
 FEW_DIGITS = 0.01  # rounding to single precision may be this share of a column's spread
 REPAIR = "Repair the log, or remove those episodes."
 WITH_UNIT = re.compile(r"[<>~≤≥]?\s*[-+]?\d+(?:[.,]\d+)?\s*([%‰°µμa-zA-Z/²³]+)")
+DAY_FIRST = ("%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y")
 MANY = 50  # a column of more different texts, most of which occur once, holds identifiers or remarks
 
 
@@ -334,10 +335,8 @@ def clock(table: Columnar, name: str) -> tuple[Clock, list[str]]:
 
     column, notes = table.column(name), []
     if is_text(column.type):
-        column = _stamps(table, column, name)
-        notes.append(
-            f"{name} is text; it is read as {'time stamps' if types.is_timestamp(column.type) else 'numbers'}."
-        )
+        column, read_as = _stamps(table, column, name)
+        notes.append(f"{name} is text; it is read as {read_as}.")
     if column.null_count:
         refuse_missing(table, name, column.is_null().to_numpy(), "Give every row its time.")
     if types.is_temporal(column.type):
@@ -353,16 +352,20 @@ def clock(table: Columnar, name: str) -> tuple[Clock, list[str]]:
     return Clock(values, None), notes
 
 
-def _stamps(table: Columnar, column: Any, name: str) -> "pyarrow.ChunkedArray":
-    """Text as time stamps or numbers. A mixture of stamps with and without a time zone is refused."""
+def _stamps(table: Columnar, column: Any, name: str) -> "tuple[pyarrow.ChunkedArray, str]":
+    """Text as time stamps or numbers, and which. A mixture of stamps with and without a time zone is refused."""
     import pyarrow
 
     plain = column.cast(pyarrow.string())
-    for kind in (pyarrow.timestamp("us", "UTC"), pyarrow.timestamp("us"), pyarrow.float64()):
+    zoned, unzoned = pyarrow.timestamp("us", "UTC"), pyarrow.timestamp("us")
+    for kind, words in ((zoned, "time stamps"), (unzoned, "time stamps"), (pyarrow.float64(), "numbers")):
         try:
-            return plain.cast(kind)
+            return plain.cast(kind), words
         except pyarrow.ArrowInvalid:
             continue
+    stamps = _day_first(plain)
+    if stamps is not None:
+        return stamps, "time stamps, the day first"
     texts = [text for text in plain.slice(0, 1000).to_pylist() if text]
     if not texts:
         raise fault(table.name, name, "holds empty text, which is not a time. Give every row its time.")
@@ -377,6 +380,23 @@ def _stamps(table: Columnar, column: Any, name: str) -> "pyarrow.ChunkedArray":
         f"holds text ({texts[0][:40]!r}) that is not a time. Write numbers, or time stamps as in "
         "2026-03-01T14:30:00+01:00.",
     )
+
+
+def _day_first(column: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray | None":
+    """Texts such as 07.02.2023 09:00 as time stamps; None if a text is not one."""
+    from pyarrow import compute
+
+    texts = compute.utf8_trim_whitespace(column)
+    day = compute.struct_field(compute.extract_regex(texts, r"^(?P<day>\d{1,2})\.\d{1,2}\.\d{4}"), "day")
+    if day.null_count > texts.null_count:
+        return None
+    for form in DAY_FIRST:
+        stamps = compute.strptime(texts, format=form, unit="us", error_is_null=True)
+        if stamps.null_count > texts.null_count:
+            continue
+        # 31.02.2023 would become the third of March.
+        return stamps if compute.all(compute.equal(compute.day(stamps), day.cast("int64"))).as_py() else None
+    return None
 
 
 def _has_zone(text: str) -> bool:
