@@ -86,20 +86,94 @@ def test_the_first_200_000_rows_are_looked_at():
 # --- Roles ---
 
 
-def test_a_second_reward_becomes_an_observation_and_a_second_key_nothing():
+RESULT = "is this known before the action? Its name says that it is a result, so it is left out."
+TWO = {"patient": ["a", "a", "b", "b"], "hour": [0, 1, 0, 1]}
+
+
+def test_a_column_of_costs_is_the_reward_with_a_minus():
+    found = proposal(TWO | {"Cost €": [1.5, 2.5, 1.5, 2.5], "Penalty": [1, 2, 1, 2]})
+    assert found.roles["reward"] == ["-Cost €"]
+    assert "'reward=-Cost €'" in found.flags()
+    assert [about.role for about in found.columns[2:]] == ["reward", "not used"]
+    assert "reward: Cost € is read as costs, so less is better. If not, leave the minus out." in found.open
+    assert f"Penalty: {RESULT}" in found.open
+    other = proposal(TWO | {"cost": [1.5, 2.5, 1.5, 2.5], "score": [1, 2, 1, 2]})
+    assert other.roles["reward"] == ["score"]
+    assert f"cost: {RESULT}" in other.open
+
+
+@pytest.mark.parametrize(
+    ("column", "terminal"),
+    [
+        ({"Outcome": [None, "alive", None, "died"]}, "last:Outcome=died"),
+        ({"Alive": ["yes", "yes", "yes", "no"]}, "last:Alive=no"),
+        ({"alive": [1, 1, 1, 0]}, "last:alive=0"),
+        ({"survived": [True, True, True, False]}, "last:survived=false"),
+        ({"survived": [True] * 4}, "?"),
+        ({"died": [None, 0, None, 1]}, "last:died=1"),
+        ({"died": [None, None, None, 0]}, "?"),
+        ({"mortality": [0.25, 1.0, 0.5, 0.5]}, "?"),
+        ({"outcome": ["good", "bad", "good", "bad"]}, "?"),
+    ],
+)
+def test_an_outcome_is_no_observation(column, terminal):
+    found = proposal(TWO | column)
+    assert found.roles["terminal"] == [terminal]
+    (name,) = column
+    assert name not in found.roles["observations"]
+    expected = f"{name}: {RESULT}" if terminal == "?" else f"terminal: {terminal} means that all other episodes"
+    assert any(question.startswith(expected) for question in found.open)
+
+
+def test_a_column_with_values_in_last_rows_only_is_no_observation():
+    late = {"diagnosis": [None, "x", None, None], "lactate": [1.5, None, None, 2.5], "empty": [None] * 4}
+    found = proposal(TWO | late)
+    assert found.roles["observations"] == ["lactate"]
+    assert any(question.startswith("diagnosis: is this known before the action?") for question in found.open)
+    single = {"patient": list("abcd"), "x": [1.5, None, 2.5, 2.5]}  # one row each: every row is the last one
+    assert "x" in proposal(single).roles["observations"]
+
+
+def test_dates_are_no_observations_and_births_order_nothing():
+    day = datetime.date(1950, 2, 7)
+    born = {"Born on": [day, day, day, day]}
+    texts = {"Measured at": ["07.02.2023 09:00", "07.02.2023 10:00", "08.02.2023 09:00", "08.02.2023 10:00"]}
+    found = proposal({"patient": TWO["patient"]} | born | texts)
+    assert found.roles["time"] == ["Measured at"]
+    assert found.roles["observations"] == ["?"]
+    assert "Born on: a date or time is no observation, so it is left out. Store" in " ".join(found.open)
+    admitted = {"patient": TWO["patient"], "admitted": ["2023-01-01"] * 2 + ["2023-01-02"] * 2}
+    assert proposal(admitted | texts).roles["time"] == ["Measured at"]
+    assert proposal(admitted).roles["time"] == ["?"]  # constant within episodes
+    several = admitted | {"drawn": [datetime.datetime(2023, 1, 1, hour) for hour in range(4)]}
+    assert proposal(several | texts).roles["time"] == ["Measured at"]  # by its name
+    assert proposal(several).roles["time"] == ["drawn"]
+
+
+def test_actions_of_one_kind_are_proposed():
+    insulin, drug, dose = {"Insulin": [0.5, 1.5]}, {"Drug": ["a", "b"]}, {"dose": [0.25, 0.75]}
+    found = proposal(insulin | drug | dose)
+    assert found.roles["action"] == ["Insulin", "dose"]
+    assert [about.role for about in found.columns] == ["action", "not used", "action"]
+    assert any(question.startswith("Drug: left out of the action") for question in found.open)
+    assert proposal(drug | insulin).roles["action"] == ["Drug"]
+
+
+def test_a_second_reward_and_a_second_key_are_left_out():
     found = proposal(
         {"patient": ["a", "a", "b"], "visit": [1, 2, 3], "score": [0.5, 1.0, 1.5], "utility": [1.0] * 3}
     )
     assert found.roles["episode"] == ["patient"]
     assert found.roles["reward"] == ["score"]
-    assert found.roles["observations"] == ["utility"]  # not visit, which is different in every row
+    assert found.roles["observations"] == ["?"]  # visit is different in every row
+    assert f"utility: {RESULT}" in found.open
 
 
 def test_words_count_only_where_the_values_fit():
-    assert roles(died=[0.0, 2.0, 0.0]) == {"died": "observations"}  # no flag
+    assert roles(died=[0.0, 2.0, 0.0]) == {"died": "not used"}  # no flag
     assert roles(died=[True, False, True]) == {"died": "terminal"}
     assert roles(timeout=[0, 1, 1]) == {"timeout": "timeout"}
-    assert roles(reward=["good", "bad", "good"]) == {"reward": "observations"}  # no number
+    assert roles(reward=["good", "bad", "good"]) == {"reward": "not used"}  # no number
     assert roles(patient=[1.5, 2.5, 1.5]) == {"patient": "observations"}  # a measured number names nobody
     assert roles(patient=["x", "y", "x"]) == {"patient": "episode"}
     assert roles(dose=["high", "low", "high"]) == {"dose": "action"}

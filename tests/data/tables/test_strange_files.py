@@ -133,7 +133,7 @@ REFUSED = {
     "units": (lambda f: text(f.assign(hr=f.hr.astype(str) + " bpm")), "Store the numbers alone, all in one unit."),
     "thousands": (lambda f: text(f.assign(hr="1,074")), "Write numbers with a decimal point and without commas."),
     "a limit": (lambda f: text(f.astype({"hr": object}).replace({"hr": {f.hr[3]: "<50"}})), "row 3 holds '<50'"),
-    "dates of Excel": (lambda f: text(f.assign(hour="13.01.2026 00:00")), "that is not a time"),
+    "dates of Excel": (lambda f: text(f.assign(hour="01/13/2026 00:00")), "that is not a time"),
     "a sum at the end": (lambda f: text(f) + b"Total,,,,,,,,\n", "hour: row 84 has no value"),
     "a line that is too long": (lambda f: text(f) + b"p9,1,1,1,1,1,1,1,1,1\n", "Expected 9 columns, got 10"),
     "an unknown action": (lambda f: text(f.assign(dose=f.dose.mask(f.index == 5))), "An unknown action cannot be"),

@@ -3,51 +3,24 @@
 A person decides: nothing here is used by training.
 """
 
-import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fova.data.tables.arrow import Columnar
-from fova.data.tables.columns import REQUIRED, quoted
+from fova.data.tables.columns import MINUS, REQUIRED, ROLES, quoted
 from fova.data.tables.logged import FEW, sentinel_in
-from fova.data.tables.values import holds_numbers, is_text, is_whole, numbers
+from fova.data.tables.look import BIRTH, COSTS, MOST_SHOWN, RESULT, WHEN, About, Look
+from fova.data.tables.values import holds_numbers, is_text, numbers
 from fova.data.transitions import bounds_in_words
 from fova.errors import FovaError
 from fova.recipe import label
 
-ENOUGH = 200_000  # rows that are looked at
 OPEN = "?"  # a role that could not be guessed
-MOST_SHOWN = 5
-
-# Words in column names, by role. The first role that has a match takes the column.
-WORDS = {
-    "timeout": "timeout timeouts truncated truncation truncations censored",
-    "terminal": "terminal terminals terminated died death dead deceased mortality failed failure done ended "
-    "crashed",
-    "reward": "reward rewards score return payoff utility profit",
-    "episode": "episode episodes patient subject stay icustay hadm admission encounter visit trip session "
-    "trajectory "
-    "traj ride flight user customer vehicle",
-    "time": "time timestamp step steps hour day minute date datetime charttime tick t seq sequence",
-    "action": "action actions dose dosage treatment drug therapy insulin control command setpoint offer bid price "
-    "decision arm lane",
-}
-INDEX = re.compile(r"(unnamed:? ?\d+|index|row|row_?id|id|)", re.IGNORECASE)
-
-
-@dataclass
-class About:
-    """One column as a person sees it."""
-
-    name: str
-    kind: str
-    missing: int
-    values: str
-    role: str = ""
 
 
 @dataclass
@@ -74,26 +47,129 @@ def _quoted(text: str) -> str:
 
 def propose(tables: Sequence[Columnar]) -> Proposal:
     """A mapping for these tables of one federation: roles by the first of them, checked against the others."""
-    looks = {name: _Look(tables[0], name) for name in tables[0].names}
-    roles: dict[str, list[str]] = {role: [] for role in ("episode", "time", "observations", "action", "reward")}
-    roles |= {"terminal": [], "timeout": [], "categories": [], "na": []}
+    looks = {name: Look(tables[0], name) for name in tables[0].names}
     lacking = _lacking(tables)
+    suggested: dict[str, list[Look]] = {}
     for name, look in looks.items():
-        role = "" if name in lacking else _role(look)
-        if role in ("action", "observations", ""):
-            roles.get(role, []).append(name)
-        elif not roles[role]:
-            roles[role].append(name)
-        elif not look.is_identifier:
-            roles["observations"].append(name)
-    proposal = Proposal([], roles)
+        if name not in lacking and look.role:
+            suggested.setdefault(look.role, []).append(look)
+    proposal = Proposal([], {role: [] for role in ROLES if role not in ("numbers", "missing")})
+    used = _give_roles(proposal, suggested, tables[0].names)
     _add_open(proposal)
     proposal.open += lacking.values()
     _ask_about_text(proposal, tables)
     _add_options(proposal, looks, tables)
-    used = {name: role for role, names in roles.items() if role not in ("categories", "na") for name in names}
     proposal.columns = [look.about(used.get(name, "not used")) for name, look in looks.items()]
     return proposal
+
+
+# --- Which column gets which role --------------------------------------------------------------------------
+
+
+def _give_roles(proposal: Proposal, suggested: Mapping[str, list[Look]], names: Sequence[str]) -> dict[str, str]:
+    """Fill the roles of a proposal, with questions. Returns the role of each column that has one."""
+
+    def of(role: str) -> list[Look]:
+        return suggested.get(role, [])
+
+    episode = of("episode")[:1]
+    together = _Together(episode[0] if episode else None)
+    when = sorted((look for look in of("time") if _may_order(look, together)), key=lambda look: not look.says(WHEN))
+    reward = sorted(of("reward"), key=lambda look: look.says(COSTS))[:1]
+    terminal = sorted(of("terminal"), key=lambda look: look.ending != look.name)[:1]
+    found = {"episode": episode, "time": when[:1], "action": _of_one_kind(of("action")), "reward": reward}
+    found |= {"terminal": terminal, "timeout": of("timeout")[:1]}
+    given = {look.name: role for role, looks in found.items() for look in looks}
+    for look in (look for looks in suggested.values() for look in looks if look.name not in given):
+        reason = _why_not_observed(look, together)
+        if reason:
+            proposal.open.append(f"{look.name}: {reason}")
+        elif not look.is_identifier:
+            given[look.name] = "observations"
+    for name in (name for name in names if name in given):
+        proposal.roles[given[name]].append(name)
+    _spell(proposal, reward, terminal)
+    return given
+
+
+def _spell(proposal: Proposal, reward: Sequence[Look], terminal: Sequence[Look]) -> None:
+    """Write costs with a minus, and the value that means ended behind its column."""
+    for look in (look for look in reward if look.says(COSTS)):
+        proposal.roles["reward"] = [f"{MINUS}{look.name}"]
+        proposal.open.append(
+            f"reward: {look.name} is read as costs, so less is better. If not, leave the minus out."
+        )
+    for look in (look for look in terminal if look.ending != look.name):
+        proposal.roles["terminal"] = [str(look.ending)]
+        proposal.open.append(f"terminal: {look.ending} means that all other episodes were only cut off.")
+
+
+def _may_order(look: Look, together: "_Together") -> bool:
+    """Whether a column of times can order the rows of an episode. A date of birth cannot."""
+    return not (look.is_time and look.says(BIRTH)) and not together.is_constant(look)
+
+
+def _of_one_kind(actions: Sequence[Look]) -> list[Look]:
+    """The columns of actions that training takes together: the first one if it is a choice, else all quantities."""
+    if not actions or actions[0].is_choice:
+        return list(actions[:1])
+    return [look for look in actions if not look.is_choice]
+
+
+def _why_not_observed(look: Look, together: "_Together") -> str:
+    """Why a column without another role is no observation, as a question to a person; "" if it is one."""
+    if look.is_time:
+        return "a date or time is no observation, so it is left out. Store for instance an age or hours instead."
+    if look.role == "action":
+        return (
+            "left out of the action, which is one choice or several quantities. Join several choices into one "
+            "column. Whole numbers that are quantities also need numbers=."
+        )
+    if look.role in (RESULT, "reward", "terminal", "timeout"):
+        return "is this known before the action? Its name says that it is a result, so it is left out."
+    if together.only_at_ends(look):
+        return (
+            "is this known before the action? It has values in the last rows of episodes only, so it is left out."
+        )
+    return ""
+
+
+class _Together:
+    """The columns of a table by episode, as far as one tells episodes apart."""
+
+    def __init__(self, episode: Look | None) -> None:
+        self.codes = None if episode is None else _codes(episode)  # [rows] which episode
+        self.ends = np.zeros(0 if self.codes is None else len(self.codes), bool)  # [rows] last row of an episode
+        if self.codes is not None:
+            _, from_the_end = np.unique(self.codes[::-1], return_index=True)
+            self.ends[len(self.codes) - 1 - from_the_end] = True
+
+    def is_constant(self, look: Look) -> bool:
+        """Whether a column never changes within an episode, though some episodes have several rows."""
+        if self.codes is None or look.nested or self.ends.all():
+            return False
+        values = _codes(look)
+        pairs = np.unique(np.stack([self.codes, values]), axis=1)
+        return bool(pairs.shape[1] == self.ends.sum())
+
+    def only_at_ends(self, look: Look) -> bool:
+        """Whether a column has values, and only in the last rows of episodes that have several rows."""
+        if self.codes is None or not look.missing or not look.different or self.ends.all():
+            return False
+        known = ~look.column.is_null().to_numpy()
+        return not (known & ~self.ends).any()
+
+
+def _codes(look: Look) -> NDArray[np.int64]:
+    """[rows] the values of a column as codes; -1 where one is missing."""
+    from pyarrow import types
+
+    encoded = look.column if types.is_dictionary(look.kind) else look.column.dictionary_encode()
+    codes = encoded.unify_dictionaries().combine_chunks().indices.fill_null(-1)
+    return codes.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+# --- Questions for a person --------------------------------------------------------------------------------
 
 
 def _lacking(tables: Sequence[Columnar]) -> dict[str, str]:
@@ -143,71 +219,6 @@ def _not_numbers(table: Columnar, name: str) -> list[str]:
     return []
 
 
-class _Look:
-    """A column's name, type and first values."""
-
-    def __init__(self, table: Columnar, name: str) -> None:
-        import pyarrow
-        from pyarrow import types
-
-        self.name, self.rows = name, min(table.rows, ENOUGH)
-        self.kind = table.kinds[name]
-        self.column = table.column(name).slice(0, ENOUGH)
-        self.missing = int(self.column.null_count)
-        self.text, self.whole = is_text(self.kind), is_whole(self.kind)
-        self.numeric_text = self.text and holds_numbers(self.column, ())
-        self.temporal = bool(types.is_temporal(self.kind))
-        self.boolean = bool(types.is_boolean(self.kind))
-        self.words = {word for word in re.split(r"[^a-z0-9]+", name.lower()) if word}
-        self.nested = bool(types.is_nested(self.kind))
-        self.values = pyarrow.array([]) if self.nested else self.column.unique().drop_null()
-        self.different = len(self.values)
-        self.numbers = None
-        if not (self.text or self.temporal or self.nested or types.is_null(self.kind)):
-            self.numbers = self.column.cast(pyarrow.float64()).drop_null().to_numpy()
-
-    @property
-    def is_flag(self) -> bool:
-        return self.boolean or (self.numbers is not None and bool(np.isin(self.numbers, (0, 1)).all()))
-
-    @property
-    def is_identifier(self) -> bool:
-        """Whether the name says that it is one, or no value occurs twice."""
-        if self.numeric_text:
-            return False
-        return bool(INDEX.fullmatch(self.name)) or ((self.text or self.whole) and self.different == self.rows > 1)
-
-    def about(self, role: str) -> About:
-        if self.numbers is not None and len(self.numbers):
-            shown = f"{self.numbers.min():.6g} to {self.numbers.max():.6g}"
-        elif self.temporal and self.different:
-            times = self.values.sort()
-            shown = f"{times[0]} to {times[-1]}"
-        else:
-            first = [label(value) for value in self.values.to_pylist()[:MOST_SHOWN]]
-            shown = ", ".join(first) + (f", ... ({self.different:,})" if self.different > MOST_SHOWN else "")
-        return About(self.name, str(self.kind), self.missing, shown, role)
-
-
-def _role(look: _Look) -> str:
-    """The role that a column's name and type suggest; "" for none."""
-    if look.temporal:
-        return "time"
-    for role, words in WORDS.items():
-        if not look.words & set(words.split()):
-            continue
-        if role in ("terminal", "timeout") and not look.is_flag:
-            continue
-        if role == "reward" and look.numbers is None and not look.numeric_text:
-            continue
-        if role == "episode" and not (look.text or look.whole):
-            continue
-        return role
-    if look.name.lower().endswith("id") and (look.text or look.whole) and 1 < look.different < look.rows:
-        return "episode"
-    return "" if look.is_identifier or look.different < 1 else "observations"
-
-
 def _add_open(proposal: Proposal) -> None:
     """Mark what could not be guessed, and ask about what is often wrong."""
     for role in REQUIRED:
@@ -218,20 +229,20 @@ def _add_open(proposal: Proposal) -> None:
         proposal.open.append("terminal: 'done' often marks time limits, too. Those are timeouts, not terminals.")
 
 
-def _add_options(proposal: Proposal, looks: dict[str, _Look], tables: Sequence[Columnar]) -> None:
+def _add_options(proposal: Proposal, looks: dict[str, Look], tables: Sequence[Columnar]) -> None:
     roles, missing = proposal.roles, []
     for name in (name for name in roles["observations"] if name in looks):
         look = looks[name]
         if any(name in table.names and table.column(name).null_count for table in tables):
             missing.append(f"{name}={'unknown' if look.text else 'carry-mean'}")
         for table in tables:
-            mark = _mark_of_missing(_Look(table, name))
+            mark = _mark_of_missing(Look(table, name))
             if mark and mark not in roles["na"]:
                 roles["na"].append(mark)
     if missing:
         proposal.options += ["--missing", *map(shlex.quote, missing)]
     actions = [looks[name] for name in roles["action"] if name in looks]
-    choices = [look for look in actions if (look.text and not look.numeric_text) or look.whole or look.boolean]
+    choices = [look for look in actions if look.is_choice]
     if len(actions) == 1 and not choices and _may_be_codes(actions[0]):
         roles["categories"].append(actions[0].name)
         proposal.open.append(
@@ -258,7 +269,7 @@ def _add_options(proposal: Proposal, looks: dict[str, _Look], tables: Sequence[C
         )
 
 
-def _may_be_codes(look: _Look) -> bool:
+def _may_be_codes(look: Look) -> bool:
     values: Any = look.numbers
     return (
         values is not None
@@ -268,7 +279,7 @@ def _may_be_codes(look: _Look) -> bool:
     )
 
 
-def _mark_of_missing(look: _Look) -> str | None:
+def _mark_of_missing(look: Look) -> str | None:
     """A number that seems to mark missing values, as text."""
     if look.numbers is None or not len(look.numbers):
         return None
@@ -278,7 +289,7 @@ def _mark_of_missing(look: _Look) -> str | None:
 
 def _different(tables: Sequence[Columnar], name: str) -> int:
     """The number of different values of a column at all clients."""
-    return len({label(value) for table in tables for value in _Look(table, name).values.to_pylist()})
+    return len({label(value) for table in tables for value in Look(table, name).values.to_pylist()})
 
 
 def _range(tables: Sequence[Columnar], name: str) -> list[float]:
