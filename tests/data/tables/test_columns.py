@@ -89,6 +89,17 @@ def test_a_mapping_that_cannot_be_is_refused(changes, reason):
     assert reason in refusal(of, **changes)
 
 
+def test_roles_that_a_proposal_left_open_are_named():
+    texts = ["episode=who", "time=?", "observations=?", "action=dose", "reward=?", "terminal=?", "na=?"]
+    said = refusal(Columns.of, texts)
+    assert said.startswith(
+        "Replace the ? of time, observations, reward, terminal in --columns:\n  time=  the column"
+    )
+    assert "\n  reward=  what the step was worth" in said
+    assert "Replace the ? of action in" in refusal(of, action=["?"])
+    assert of(observations=["?_rate"]).observations == ("?_rate",)
+
+
 def test_the_time_may_be_none_and_so_may_the_episode():
     assert of(episode="none", time="none").episode == "none"
 

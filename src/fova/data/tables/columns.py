@@ -20,6 +20,7 @@ from fova.recipe import MISSING
 from fova.settings import shown
 
 NONE, LAST = "none", "last"
+OPEN = "?"  # in a proposal: a role that could not be guessed
 MINUS = "-"  # before the reward: the column is a cost
 REQUIRED = {
     "episode": "the column that tells episodes apart (a patient, a trip); or episode=none: one long record, cut "
@@ -257,6 +258,7 @@ def _checked(content: Mapping[str, Any]) -> Columns:
     if lacking:
         listed = "\n".join(f"  {role}=  {REQUIRED[role]}" for role in lacking)
         raise FovaError(f"The columns do not say everything that training must know. Add to --columns:\n{listed}")
+    _refuse_open(content)
     texts = {role: _text(content[role], role) for role in ("episode", "time", "reward", "terminal")}
     texts["timeout"] = _text(content.get("timeout", NONE), "timeout")
     _insist_on_one_role_each({**texts, "reward": texts["reward"].removeprefix(MINUS)})
@@ -277,6 +279,14 @@ def _checked(content: Mapping[str, Any]) -> Columns:
         missing=_missing(content.get("missing", {})),
         na=_na(content.get("na")),
     )
+
+
+def _refuse_open(content: Mapping[str, Any]) -> None:
+    """Refuse roles that a proposal has left open."""
+    left = [role for role in REQUIRED if content[role] in (OPEN, [OPEN], (OPEN,))]
+    if left:
+        listed = "\n".join(f"  {role}=  {REQUIRED[role]}" for role in left)
+        raise FovaError(f"Replace the {OPEN} of {', '.join(left)} in --columns:\n{listed}")
 
 
 def _insist_on_one_role_each(texts: Mapping[str, str]) -> None:

@@ -12,15 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fova.data.tables.arrow import Columnar
-from fova.data.tables.columns import MINUS, REQUIRED, ROLES, quoted
+from fova.data.tables.columns import MINUS, OPEN, REQUIRED, ROLES, quoted
 from fova.data.tables.logged import FEW, sentinel_in
 from fova.data.tables.look import BIRTH, COSTS, MOST_SHOWN, RESULT, WHEN, About, Look
 from fova.data.tables.values import holds_numbers, is_text, numbers
 from fova.data.transitions import bounds_in_words
 from fova.errors import FovaError
 from fova.recipe import label
-
-OPEN = "?"  # a role that could not be guessed
 
 
 @dataclass
