@@ -269,7 +269,10 @@ def test_a_column_that_a_file_lacks_is_left_out_and_named():
     found = proposal(with_map, without)
     assert found.roles["observations"] == ["hr"]
     assert found.options == []
-    left_out = "All clients need the same columns, so it is left out."
+    left_out = (
+        "All clients need the same columns, so it is left out for all of them. If other files have it under "
+        "another name, rename it there first."
+    )
     assert f"map: only in ward.csv. {left_out}" in found.open
     most = proposal(with_map, with_map, without).open
     assert f"map: not in ward.csv 2. {left_out}" in most

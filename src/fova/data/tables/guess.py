@@ -178,7 +178,10 @@ def _lacking(tables: Sequence[Columnar]) -> dict[str, str]:
         lack = [table.name for table in tables if name not in table.names]
         if lack:
             where = f"only in {_listed(have)}" if len(have) <= len(lack) else f"not in {_listed(lack)}"
-            found[name] = f"{name}: {where}. All clients need the same columns, so it is left out."
+            found[name] = (
+                f"{name}: {where}. All clients need the same columns, so it is left out for all of them. If other "
+                "files have it under another name, rename it there first."
+            )
     return found
 
 
