@@ -290,6 +290,18 @@ def test_text_at_one_client_and_numbers_at_another_is_asked_about():
     assert not any("but text in" in question for question in proposal(numbers, numbers).open)
 
 
+def test_times_at_one_client_and_text_at_another_are_no_codes():
+    stamps, words = {"drawn": [datetime.datetime(2023, 1, 1, hour) for hour in (8, 9)]}, {"drawn": ["soon", "soon"]}
+    found = proposal(words, stamps)
+    assert any(question.startswith("drawn: times in ward.csv 1, but not in ward.csv.") for question in found.open)
+    assert not any("categories=" in question for question in found.open)
+    assert any("holds text ('soon') that is not a time" in question for question in proposal(stamps, words).open)
+    slashes = {"Measured at": ["02/07/2023 09:00", "02/07/2023 10:00"]}
+    found = proposal(slashes)
+    assert found.roles["time"] == ["Measured at"]
+    assert any("holds text ('02/07/2023 09:00') that is not a time" in question for question in found.open)
+
+
 def test_numbers_stored_as_text_are_no_names():
     text = proposal({"hr": ["1.5", "2.5", "3.5"], "dose": ["0.5", "0.7", "0.9"]})
     assert text.roles["observations"] == ["hr"]  # although no value occurs twice

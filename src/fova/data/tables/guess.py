@@ -4,7 +4,7 @@ A person decides: nothing here is used by training.
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from fova.data.tables.arrow import Columnar
 from fova.data.tables.columns import MINUS, OPEN, REQUIRED, ROLES, quoted
 from fova.data.tables.logged import FEW, sentinel_in
 from fova.data.tables.look import BIRTH, COSTS, MOST_SHOWN, RESULT, WHEN, About, Look
-from fova.data.tables.values import holds_numbers, is_text, numbers
+from fova.data.tables.values import clock, holds_numbers, is_text, numbers
 from fova.data.transitions import bounds_in_words
 from fova.errors import FovaError
 from fova.recipe import label
@@ -56,6 +56,7 @@ def propose(tables: Sequence[Columnar]) -> Proposal:
     _add_open(proposal)
     proposal.open += lacking.values()
     _ask_about_text(proposal, tables)
+    _ask_about_times(proposal, tables)
     _add_options(proposal, looks, tables)
     proposal.columns = [look.about(used.get(name, "not used")) for name, look in looks.items()]
     return proposal
@@ -195,6 +196,14 @@ def _ask_about_text(proposal: Proposal, tables: Sequence[Columnar]) -> None:
     """Ask about text in columns of numbers, and about columns that only some clients store as text."""
     for name in (name for role in ("observations", "action", "reward") for name in proposal.roles[role]):
         having = [table for table in tables if name in table.names]
+        times = [table.name for table in having if Look(table, name).is_time]
+        if times:
+            other = next(table.name for table in having if table.name not in times)
+            proposal.open.append(
+                f"{name}: times in {times[0]}, but not in {other}. Store it in the same way at all clients. "
+                "Name it as the time, or leave it out."
+            )
+            continue
         words = [table.name for table in having if _is_words(table, name)]
         if words and len(words) < len(having):
             numeric = next(table.name for table in having if table.name not in words)
@@ -204,17 +213,25 @@ def _ask_about_text(proposal: Proposal, tables: Sequence[Columnar]) -> None:
             )
         for table in having:
             if is_text(table.kinds[name]) and table.name not in words:
-                proposal.open += _not_numbers(table, name)
+                proposal.open += _refusal(numbers, table, name)
+
+
+def _ask_about_times(proposal: Proposal, tables: Sequence[Columnar]) -> None:
+    """Ask about text that cannot be read as times, in the column that orders the rows."""
+    (name,) = proposal.roles["time"]
+    for table in tables:
+        if name in table.names and is_text(table.kinds[name]):
+            proposal.open += _refusal(clock, table, name)
 
 
 def _is_words(table: Columnar, name: str) -> bool:
     return is_text(table.kinds[name]) and not holds_numbers(table.column(name), ())
 
 
-def _not_numbers(table: Columnar, name: str) -> list[str]:
-    """What keeps a column of text from being read as numbers, in words."""
+def _refusal(read: Callable[[Columnar, str], object], table: Columnar, name: str) -> list[str]:
+    """What keeps a column of text from being read as numbers or times, in words."""
     try:
-        numbers(table, name)
+        read(table, name)
     except FovaError as error:
         return [str(error)]
     return []
