@@ -30,6 +30,14 @@ def test_good_values_arrive_in_their_type():
     assert isinstance(filled.rate, float)
 
 
+def test_one_number_is_a_list_of_numbers():
+    assert fill(RunConfig, {"action_low": 0, "action_high": 2.5}, "here").action_low == (0.0,)
+    with pytest.raises(FovaError, match="action_low here is 'low', but must be a number or a list of numbers"):
+        fill(RunConfig, {"action_low": "low", "action_high": 1}, "here")
+    with pytest.raises(FovaError, match="action_low here is True, but must be a number or a list of numbers"):
+        fill(RunConfig, {"action_low": True, "action_high": 1}, "here")
+
+
 def test_lambda_is_the_name_that_people_write():
     for name in ("lambda", "lam"):
         assert algorithms.configure("fova", **{name: 2}).lam == 2.0  # also where the preset has a value

@@ -168,6 +168,8 @@ def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
     if origin is Literal:
         return isinstance(value, str) and value in options, value
     if origin is tuple:
+        if options[0] is float and _as_float(value)[0]:  # one number, as on the command line
+            value = (value,)
         if not isinstance(value, list | tuple):
             return False, value
         fits = [_fit(item, options[0]) for item in value]
@@ -196,7 +198,7 @@ def _spoken(hint: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(repr(option) for option in options)
     if origin is tuple:
-        return f"a list, each {_spoken(options[0])}"
+        return "a number or a list of numbers" if options[0] is float else f"a list, each {_spoken(options[0])}"
     words: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     words |= {dict: "a table", Callable: "a function"}
     return words.get(origin or hint, f"a {(origin or hint).__name__}")
