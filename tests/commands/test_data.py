@@ -153,7 +153,9 @@ def test_interrupted_making_says_that_nothing_was_written(monkeypatch, capsys):
 
 
 def test_help_needs_nothing_heavy(capsys):
-    assert "fova data make hopper/expert" in said(capsys, "--help")
+    out = said(capsys, "--help")
+    assert "fova data make hopper/expert" in out
+    assert "TABLE is a file with one row per step (.csv" in out
     with pytest.raises(SystemExit) as ended:
         data.command(["make", "--help"])
     assert ended.value.code == 0

@@ -14,6 +14,9 @@ def test_help_teaches_by_example(fova_command):
     code, out, _ = fova_command("--help")
     assert code == 0
     assert "fova train --task maze2d-umaze --clients expert expert random random --size 5000" in out
+    assert (
+        "fova data inspect ward-1.csv ward-2.csv\n    fova train --clients ward-1.csv ward-2.csv --columns" in out
+    )
     assert fova_command()[1] == out
     code, out, _ = fova_command("train", "--help-all")
     assert code == 0

@@ -21,7 +21,10 @@ SHORT = {"-o": "--output"}  # short names of flags
 WIDEST = 110
 FLAG_COLUMN = 26
 
-COMMON = ("task", "clients", "size", "config", "algorithm", "rounds", "local-steps", "seed", "name", "resume")
+COMMON = (
+    "task", "clients", "columns", "missing", "size", "config", "algorithm", "rounds", "local-steps", "seed", "name",
+    "resume",
+)  # fmt: skip
 GROUPS = {
     "federation": (
         "task clients size columns missing config mode aggregation largest-share average-rounds participation "

@@ -69,7 +69,12 @@ by example
   two clients with expert data, two with random data, 5,000 transitions each:
     fova train --task maze2d-umaze --clients expert expert random random --size 5000
 
-  your own logs, no simulator (observations, actions, rewards, terminals, timeouts):
+  your own tables (CSV, TSV, Parquet), no simulator; the first command proposes the --columns of the second:
+    fova data inspect ward-1.csv ward-2.csv
+    fova train --clients ward-1.csv ward-2.csv --columns episode=patient_id time=hour observations=hr,map \\
+        action=dose reward=score terminal=died --missing hr=carry-mean --action-low 0 --action-high 2 --name wards
+
+  your own arrays (observations, actions, rewards, terminals, timeouts):
     fova train --clients ward-1.npz ward-2.npz --name wards
 
   the clients described in a file, with one [[client]] table each:
