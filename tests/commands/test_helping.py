@@ -107,6 +107,13 @@ def test_how_a_flag_is_spelt(spellings, metavar, text, flag):
     assert helping._flag(spellings, metavar, text) == Flag(*flag)
 
 
+def test_clients_of_certificates_are_names(fova_command):
+    out = fova_command("certificates", "--help")[1]
+    assert "  --clients NAME ...      Names of the clients." in out
+    assert "  --hosts ADDRESS ..." in out
+    assert "  --clients DATA ..." in fova_command("train", "--help")[1]
+
+
 def test_what_comes_without_a_flag_is_called_by_its_name():
     assert helping._place("runs", "[STR [STR ...]]", "Runs. (required)") == Flag("runs", "", "RUN ...", "Runs.")
     assert helping._place("run_a", "STR", "A run. (default: )") == Flag("run_a", "", "RUN-A", "A run.")

@@ -47,6 +47,7 @@ VALUES = {
     "resume": "RUN", "aggregation": "RULE", "action-names": "NAME ...", "data-sequence": "DATA ...",
     "certificates": "FOLDER", "host": "ADDRESS",
 }  # fmt: skip
+VALUES_OF = {"fova certificates make": {"clients": "NAME ...", "hosts": "ADDRESS ..."}}  # of one command
 # What people type from habit, and the flags of ours that mean it.
 HABITS = {
     "epochs n-epochs num-epochs max-epochs steps num-steps n-steps iterations max-steps num-rounds n-rounds "
@@ -148,7 +149,8 @@ def _read(command: type, prog: str, config: Sequence[Any]) -> tuple[list[Flag], 
         if not action.option_strings:
             positional.append(_place(action.dest, str(action.metavar), text))
         elif "--help" not in action.option_strings:
-            flags.append(_flag(list(action.option_strings), action.metavar, text))
+            flag = _flag(list(action.option_strings), action.metavar, text)
+            flags.append(flag._replace(value=VALUES_OF.get(prog, {}).get(flag.name, flag.value)))
     return positional, flags
 
 
