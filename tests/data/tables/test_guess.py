@@ -3,6 +3,7 @@
 import datetime
 
 import pyarrow
+import pyarrow.parquet
 import pytest
 
 from fova.data.tables.arrow import open_table
@@ -148,6 +149,28 @@ def test_dates_are_no_observations_and_births_order_nothing():
     several = admitted | {"drawn": [datetime.datetime(2023, 1, 1, hour) for hour in range(4)]}
     assert proposal(several | texts).roles["time"] == ["Measured at"]  # by its name
     assert proposal(several).roles["time"] == ["drawn"]
+
+
+def test_a_time_of_the_day_orders_rather_than_a_date():
+    geburt, zeit = ["07.02.1950", "08.02.1950"], ["07.02.2023 09:00", "07.02.2023 10:00"]
+    assert proposal({"Geburt": geburt, "Messung": zeit}).roles["time"] == ["Messung"]
+    born = [datetime.date(1950, 2, 7), datetime.date(1950, 2, 8)]
+    measured = [datetime.datetime(2023, 2, 7, hour) for hour in (9, 10)]
+    assert proposal({"Geburt": born, "Messung": measured}).roles["time"] == ["Messung"]
+    assert proposal({"Geburt": born}).roles["time"] == ["Geburt"]
+
+
+def test_an_empty_column_has_no_role():
+    table = pyarrow.table({"patient": ["a", "a", "b"], "hour": pyarrow.nulls(3)})
+    assert [about.role for about in proposal(table).columns] == ["episode", "not used"]
+
+
+def test_columns_of_a_parquet_file_are_looked_at_in_the_same_way(tmp_path):
+    late = TWO | {"born": ["1950-02-07"] * 4, "diagnosis": [None, "x", None, None], "ward": ["A", "B", "A", "A"]}
+    pyarrow.parquet.write_table(pyarrow.table(late), tmp_path / "ward.parquet")
+    found = propose([open_table(tmp_path / "ward.parquet")])
+    assert found.roles == proposal(late).roles
+    assert found.roles["observations"] == ["ward"]
 
 
 def test_actions_of_one_kind_are_proposed():

@@ -73,7 +73,8 @@ def _give_roles(proposal: Proposal, suggested: Mapping[str, list[Look]], names: 
 
     episode = of("episode")[:1]
     together = _Together(episode[0] if episode else None)
-    when = sorted((look for look in of("time") if _may_order(look, together)), key=lambda look: not look.says(WHEN))
+    when = [look for look in of("time") if _may_order(look, together)]
+    when = sorted(when, key=lambda look: (not look.says(WHEN), look.is_date))
     reward = sorted(of("reward"), key=lambda look: look.says(COSTS))[:1]
     terminal = sorted(of("terminal"), key=lambda look: look.ending != look.name)[:1]
     found = {"episode": episode, "time": when[:1], "action": _of_one_kind(of("action")), "reward": reward}
@@ -83,7 +84,7 @@ def _give_roles(proposal: Proposal, suggested: Mapping[str, list[Look]], names: 
         reason = _why_not_observed(look, together)
         if reason:
             proposal.open.append(f"{look.name}: {reason}")
-        elif not look.is_identifier:
+        elif look.different and not look.is_identifier:
             given[look.name] = "observations"
     for name in (name for name in names if name in given):
         proposal.roles[given[name]].append(name)
@@ -163,7 +164,7 @@ def _codes(look: Look) -> NDArray[np.int64]:
     """[rows] the values of a column as codes; -1 where one is missing."""
     from pyarrow import types
 
-    encoded = look.column if types.is_dictionary(look.kind) else look.column.dictionary_encode()
+    encoded = look.column if types.is_dictionary(look.column.type) else look.column.dictionary_encode()
     codes = encoded.unify_dictionaries().combine_chunks().indices.fill_null(-1)
     return codes.to_numpy(zero_copy_only=False).astype(np.int64)
 

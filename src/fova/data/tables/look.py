@@ -86,6 +86,13 @@ class Look:
         """Whether it holds dates or time stamps, also as text."""
         return self.temporal or (self.text and self._is_text_of_dates())
 
+    @property
+    def is_date(self) -> bool:
+        """Whether it holds days without a time of the day."""
+        from pyarrow import types
+
+        return bool(types.is_date(self.kind)) or (self.is_time and self.text and ":" not in str(self.values[0]))
+
     def _is_text_of_dates(self) -> bool:
         texts = [text for text in map(str, self.values.slice(0, 100).to_pylist()) if text]
         return bool(texts) and all(map(DATE.fullmatch, texts))
