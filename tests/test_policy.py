@@ -192,6 +192,28 @@ def test_spread_is_clipped_like_the_network():
     assert LOG_STD_RANGE == networks.LOG_STD_RANGE
 
 
+def test_a_range_of_the_log_std_of_its_own_is_kept(tmp_path):
+    form = GaussianForm(log_std_range=(-20.0, 1.0))
+    actor = make_actor(jax.random.key(0), SPACE, "squashed", (8,), form=form)
+    size = SPACE.action.size
+    actor = eqx.tree_at(lambda it: it.net.last.bias, actor, jnp.array([0.0] * size + [-12.0] * size))
+    policy = from_actor(actor, None, SPACE)
+    policy.save(tmp_path / "policy.safetensors")
+    again = load_policy(tmp_path)
+    assert again.log_std_range == to_actor(again).form.log_std_range == (-20.0, 1.0)
+    noise = np.random.default_rng(1).normal(size=(6, size)).astype(np.float32)
+    there = actor(jnp.asarray(OBSERVATIONS))
+    expected = np.tanh(there.mean + np.exp(there.log_std) * noise)
+    np.testing.assert_allclose(again.unit_actions(OBSERVATIONS, noise), expected, atol=1e-6)
+    plain = Policy(policy.kind, policy.weights, policy.space)
+    assert np.abs(plain.unit_actions(OBSERVATIONS, noise) - expected).max() > 1e-3
+    with pytest.raises(FovaError, match="different kinds"):
+        stack([plain, again])
+    for wrong in ((1.0, -1.0), (-1e3, 1.0)):
+        with pytest.raises(FovaError, match="log_std_range"):
+            Policy(policy.kind, policy.weights, policy.space, log_std_range=wrong)
+
+
 @pytest.mark.parametrize("form", [GaussianForm(trained_log_std=True), GaussianForm(shared_std=True)])
 def test_trained_numbers_of_the_log_std_are_part_of_the_saved_network(form):
     actor = make_actor(jax.random.key(0), SPACE, "squashed", (8,), initialisation="fan_in", form=form)

@@ -217,6 +217,38 @@ def test_training_keeps_the_round_that_the_judge_prefers(wards, monkeypatch):
     assert len(list((run / "best").glob("*.safetensors"))) == 2
 
 
+def test_rounds_are_chosen_and_new_data_is_judged_as_robustly_as_the_run_was_trained(wards, monkeypatch):
+    from fova.evaluation.judging import judge as judging
+    from fova.run import judged
+
+    asked = []
+
+    def listening(policy, federation, discount, settings, *more):
+        asked.append(settings.aggregation)
+        return found
+
+    found = judge_run(wards("plain", "--hold-out", "0.3"), SETTINGS)
+    monkeypatch.setattr(judging, "judge", listening)
+    monkeypatch.setattr(judged, "judge", listening)
+    run = wards(
+        "robust", "--hold-out", "0.3", "--select", "judge", "--evaluate-every", "1", "--aggregation", "median"
+    )
+    assert asked == ["median", "median"]  # after each of two rounds
+    save_npz(run.parent / "new.npz", make_transitions(7, episodes=6))
+    judge_run(run, SETTINGS, [str(run.parent / "new.npz")])
+    assert asked[2:] == ["median"]
+
+
+def test_a_run_that_stops_before_any_round_was_judged_ends_with_its_last_policy(tmp_path):
+    clients = {name: make_transitions(i, episodes=8) for i, name in enumerate("ab")}
+    result = fova.train(
+        clients=clients, directory=tmp_path / "run", rounds=9, local_steps=2, hidden=(8,), batch_size=8,
+        hold_out=0.25, select="judge", evaluate_every=5, on_round=lambda report: report.round == 3,
+    )  # fmt: skip
+    assert result.policy.facts["rounds"] == 3
+    assert (tmp_path / "run/result.json").is_file()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -159,6 +159,7 @@ def _verdict_on_new_data(
         choices = action.names if isinstance(action, Discrete) else None
         reader = TableReader(config.columns, trained=Trained(policy.inputs, choices))
     federation = Federation.build(specs, action=action, tell=tell, reader=reader)
+    settings = (settings or JudgeSettings()).combining_like(config.run.aggregation)
     return replace(judge(policy, federation, config.algorithm.discount, settings, tell), held_out=True)
 
 

@@ -32,8 +32,7 @@ REQUIRED = {
     "reward": "what the step was worth; more is better. For a column of costs write reward=-COLUMN",
     "terminal": "the column that is 1 where the task itself ended with this row; or terminal=none: every episode "
     "was only cut off (time limit, end of the record); terminal=last: every episode really ended with its last "
-    "row; "
-    "terminal=last:COLUMN: those episodes ended whose last row has COLUMN 1",
+    "row; terminal=last:COLUMN: those episodes ended whose last row has COLUMN 1",
 }
 OPTIONAL = {
     "timeout": "the column that is 1 where an episode was cut off; needed without an episode column",

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fova.data.tables.arrow import Columnar
+from fova.data.action_kind import FEW
+from fova.data.tables.arrow import Columnar, is_text
 from fova.data.tables.columns import REQUIRED, quoted
-from fova.data.tables.logged import FEW, sentinel_in
-from fova.data.tables.values import holds_numbers, is_text, is_whole, numbers
+from fova.data.tables.logged import sentinel_in
+from fova.data.tables.values import holds_numbers, is_whole, numbers
 from fova.data.transitions import bounds_in_words
 from fova.errors import FovaError
 from fova.recipe import label
@@ -30,8 +31,7 @@ WORDS = {
     "crashed",
     "reward": "reward rewards score return payoff utility profit",
     "episode": "episode episodes patient subject stay icustay hadm admission encounter visit trip session "
-    "trajectory "
-    "traj ride flight user customer vehicle",
+    "trajectory traj ride flight user customer vehicle",
     "time": "time timestamp step steps hour day minute date datetime charttime tick t seq sequence",
     "action": "action actions dose dosage treatment drug therapy insulin control command setpoint offer bid price "
     "decision arm lane",
@@ -236,8 +236,7 @@ def _add_options(proposal: Proposal, looks: dict[str, _Look], tables: Sequence[C
         roles["categories"].append(actions[0].name)
         proposal.open.append(
             f"categories={actions[0].name}: the action holds whole numbers only. If they are quantities and not "
-            "codes, "
-            f"write numbers={actions[0].name} and give bounds."
+            f"codes, write numbers={actions[0].name} and give bounds."
         )
     elif choices:
         proposal.open.append(

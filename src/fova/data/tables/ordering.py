@@ -103,8 +103,7 @@ def _notes_on_irregular_times(name: str, when: Clock, last: Flags) -> list[str]:
     shortest, longest = (_duration(value, when.per_second) for value in (float(steps.min()), float(steps.max())))
     return [
         f"{name}: time steps are irregular. The usual one is {_duration(usual, when.per_second)}, but "
-        f"{odd.mean():.1%} "
-        f"differ, from {shortest} to {longest}. Training counts every row as one step."
+        f"{odd.mean():.1%} differ, from {shortest} to {longest}. Training counts every row as one step."
     ]
 
 
