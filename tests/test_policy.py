@@ -15,6 +15,7 @@ from fova.data.normalise import Normaliser, client_sums, combine
 from fova.errors import FovaError
 from fova.networks import GaussianForm, make_actor
 from fova.policy import LOG_STD_RANGE, Policy, from_actor, load_policy, parse_weights, stack, to_actor
+from fova.recipe import Input, Recipe
 from fova.spaces import Box, Discrete, Space
 
 MEAN, STD = np.array([1.0, -2.0, 0.0], np.float32), np.array([2.0, 0.5, 1.0], np.float32)
@@ -186,6 +187,17 @@ def test_a_categorical_policy_with_too_few_outputs_is_refused(tmp_path):
     (tmp_path / "policy.json").write_text(json.dumps(about))
     with pytest.raises(FovaError, match=words):
         load_policy(tmp_path)
+
+
+def test_a_policy_is_shown_in_one_line():
+    weights = {"last.weight": np.ones((2, 2), np.float32), "last.bias": np.zeros(2, np.float32)}
+    bare = Policy("clipped", weights, Space.unit(2, 1))
+    assert repr(bare) == "<clipped policy: 2 observation columns and 1 action column, no hidden layer>"
+    inputs = Recipe((Input("hr"), Input("map")))
+    hidden = {"layers.0.weight": np.ones((2, 2), np.float32), "layers.0.bias": np.zeros(2, np.float32)}
+    policy = Policy("clipped", hidden | weights, bare.space, {"algorithm": "fova", "task": None}, inputs)
+    words = "2 observation columns and 1 action column, records of hr, map, hidden layers 2"
+    assert str(policy) == f"<clipped policy of fova: {words}>"
 
 
 def test_spread_is_clipped_like_the_network():

@@ -59,7 +59,7 @@ class _Layer(NamedTuple):
     norm: tuple[Floats, Floats] | None  # scale and shift of the LayerNorm
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Policy:
     """`policy(observations)` gives the policy's best actions; `policy.sample(observations, rng)` random ones.
 
@@ -138,6 +138,12 @@ class Policy:
                     f"The noise has shape {noise.shape}, but needs {self.space.action.size} numbers per action."
                 )
         return self._unit_actions(self._outputs(observations), noise)
+
+    def __repr__(self) -> str:
+        origin = " ".join(str(self.facts[name]) for name in ("algorithm", "task") if self.facts.get(name))
+        layers = f"hidden layers {', '.join(map(str, self.hidden))}" if self.hidden else "no hidden layer"
+        records = f", records of {', '.join(each.name for each in self.inputs.inputs)}" if self.inputs else ""
+        return f"<{self.kind} policy{f' of {origin}' * bool(origin)}: {self.space.words()}{records}, {layers}>"
 
     @property
     def hidden(self) -> tuple[int, ...]:

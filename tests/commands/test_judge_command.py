@@ -191,6 +191,18 @@ def test_local_runs_have_a_policy_and_a_verdict_for_every_client(wards, fova_com
     assert verdict == read_verdict(RunDirectory(run))
 
 
+def test_a_run_is_judged_from_python_as_by_the_command(wards, fova_command):
+    run, told = wards("one", "--hold-out", "0.3"), []
+    found = fova.judge(run, settings=SETTINGS, tell=told.append)
+    assert any("round" in message for message in told)
+    assert found == read_verdict(RunDirectory(run))
+    (run / "judge.json").unlink()
+    assert fova_command("judge", "runs/one", *FIT)[0] == 0
+    assert found == read_verdict(RunDirectory(run))
+    save_npz(run.parent / "new.npz", make_transitions(7, episodes=6))
+    assert set(fova.judge(run, settings=SETTINGS, data=[run.parent / "new.npz"]).clients) == {"new-1"}
+
+
 def test_training_keeps_the_round_that_the_judge_prefers(wards, monkeypatch):
     from fova.evaluation.judging import judge as judging
     from fova.run import training
@@ -219,7 +231,6 @@ def test_training_keeps_the_round_that_the_judge_prefers(wards, monkeypatch):
 
 def test_rounds_are_chosen_and_new_data_is_judged_as_robustly_as_the_run_was_trained(wards, monkeypatch):
     from fova.evaluation.judging import judge as judging
-    from fova.run import judged
 
     asked = []
 
@@ -229,7 +240,6 @@ def test_rounds_are_chosen_and_new_data_is_judged_as_robustly_as_the_run_was_tra
 
     found = judge_run(wards("plain", "--hold-out", "0.3"), SETTINGS)
     monkeypatch.setattr(judging, "judge", listening)
-    monkeypatch.setattr(judged, "judge", listening)
     run = wards(
         "robust", "--hold-out", "0.3", "--select", "judge", "--evaluate-every", "1", "--aggregation", "median"
     )
