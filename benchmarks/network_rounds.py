@@ -62,7 +62,7 @@ class _Started:
 
     def start(self, *arguments: object) -> None:
         with (self.home / "said").open("ab") as said:
-            command = [sys.executable, "-m", "fova.commands.main", *map(str, arguments)]
+            command = [sys.executable, "-m", "fova", *map(str, arguments)]
             self.processes.append(
                 subprocess.Popen(command, cwd=self.home, env=self.environment, stdout=said, stderr=said)
             )

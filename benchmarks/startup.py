@@ -20,7 +20,7 @@ from fova.commands.main import COMMANDS
 from fova.data.npz import save_npz
 
 STARTS = 3
-FOVA = [sys.executable, "-m", "fova.commands.main"]
+FOVA = [sys.executable, "-m", "fova"]
 
 
 def start_up() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from fova.data.normalise import Normaliser, client_sums, combine
 from fova.errors import FovaError
 from fova.networks import GaussianForm, make_actor
 from fova.policy import LOG_STD_RANGE, Policy, from_actor, load_policy, parse_weights, stack, to_actor
+from fova.recipe import Input, Recipe
 from fova.spaces import Box, Discrete, Space
 
 MEAN, STD = np.array([1.0, -2.0, 0.0], np.float32), np.array([2.0, 0.5, 1.0], np.float32)
@@ -188,8 +189,41 @@ def test_a_categorical_policy_with_too_few_outputs_is_refused(tmp_path):
         load_policy(tmp_path)
 
 
+def test_a_policy_is_shown_in_one_line():
+    weights = {"last.weight": np.ones((2, 2), np.float32), "last.bias": np.zeros(2, np.float32)}
+    bare = Policy("clipped", weights, Space.unit(2, 1))
+    assert repr(bare) == "<clipped policy: 2 observation columns and 1 action column, no hidden layer>"
+    inputs = Recipe((Input("hr"), Input("map")))
+    hidden = {"layers.0.weight": np.ones((2, 2), np.float32), "layers.0.bias": np.zeros(2, np.float32)}
+    policy = Policy("clipped", hidden | weights, bare.space, {"algorithm": "fova", "task": None}, inputs)
+    words = "2 observation columns and 1 action column, records of hr, map, hidden layers 2"
+    assert str(policy) == f"<clipped policy of fova: {words}>"
+
+
 def test_spread_is_clipped_like_the_network():
     assert LOG_STD_RANGE == networks.LOG_STD_RANGE
+
+
+def test_a_range_of_the_log_std_of_its_own_is_kept(tmp_path):
+    form = GaussianForm(log_std_range=(-20.0, 1.0))
+    actor = make_actor(jax.random.key(0), SPACE, "squashed", (8,), form=form)
+    size = SPACE.action.size
+    actor = eqx.tree_at(lambda it: it.net.last.bias, actor, jnp.array([0.0] * size + [-12.0] * size))
+    policy = from_actor(actor, None, SPACE)
+    policy.save(tmp_path / "policy.safetensors")
+    again = load_policy(tmp_path)
+    assert again.log_std_range == to_actor(again).form.log_std_range == (-20.0, 1.0)
+    noise = np.random.default_rng(1).normal(size=(6, size)).astype(np.float32)
+    there = actor(jnp.asarray(OBSERVATIONS))
+    expected = np.tanh(there.mean + np.exp(there.log_std) * noise)
+    np.testing.assert_allclose(again.unit_actions(OBSERVATIONS, noise), expected, atol=1e-6)
+    plain = Policy(policy.kind, policy.weights, policy.space)
+    assert np.abs(plain.unit_actions(OBSERVATIONS, noise) - expected).max() > 1e-3
+    with pytest.raises(FovaError, match="different kinds"):
+        stack([plain, again])
+    for wrong in ((1.0, -1.0), (-1e3, 1.0)):
+        with pytest.raises(FovaError, match="log_std_range"):
+            Policy(policy.kind, policy.weights, policy.space, log_std_range=wrong)
 
 
 @pytest.mark.parametrize("form", [GaussianForm(trained_log_std=True), GaussianForm(shared_std=True)])

@@ -41,6 +41,13 @@ def test_lists_of_records_and_tables_give_the_same_rows():
         np.testing.assert_array_equal(RECIPE.observations(table), rows)
 
 
+def test_other_columns_of_a_table_are_not_looked_at():
+    log = pandas.DataFrame([RECORD | {"patient_id": 7, "hour": 3}])
+    assert RECIPE.observations(log).tolist() == RECIPE.observations([RECORD]).tolist()
+    with pytest.raises(FovaError, match="The table lacks 'ward' and has 'patient_id', 'hour', which"):
+        RECIPE.observations(log.drop(columns="ward"))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from fova.deploy.service import serve as serve
     from fova.errors import FovaError as FovaError
     from fova.evaluation.judging.judge import JudgeSettings as JudgeSettings
-    from fova.evaluation.judging.judge import judge as judge
     from fova.evaluation.judging.verdict import Verdict as Verdict
     from fova.federation.client_specs import ClientSpec as ClientSpec
     from fova.federation.clients import Federation as Federation
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from fova.policy import load_policy as load_policy
     from fova.run.callbacks import RoundSummary as RoundSummary
     from fova.run.callbacks import StopTraining as StopTraining
+    from fova.run.judged import judge as judge
     from fova.run.result import Result as Result
     from fova.run.training import resume as resume
     from fova.run.training import train as train
@@ -42,7 +42,7 @@ _HOMES = {
     "RoundSummary": "fova.run.callbacks",
     "StopTraining": "fova.run.callbacks",
     "Verdict": "fova.evaluation.judging.verdict",
-    "judge": "fova.evaluation.judging.judge",
+    "judge": "fova.run.judged",
     "export_onnx": "fova.deploy.export",
     "load_policy": "fova.policy",
     "resume": "fova.run.training",

@@ -31,9 +31,11 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 SUFFIX = ".safetensors"
 FORMAT = "fova-policy-2"
 OLD_FORMAT = "fova-policy-1"  # held the action bounds among the weights
+DESCRIPTION = ("format", "kind", "space", "inputs", "log_std_range")  # what its .json says beside the facts
 NORMALISER = ("observation_mean", "observation_std")
 
 LOG_STD_RANGE = (-5.0, 2.0)
+LARGEST_LOG_STD = 50.0
 # The largest normalised observation. Single precision overflows inside the network when values are much larger.
 LARGEST_INPUT = 1e15
 LAYER_NORM_EPSILON = 1e-5
@@ -57,7 +59,7 @@ class _Layer(NamedTuple):
     norm: tuple[Floats, Floats] | None  # scale and shift of the LayerNorm
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Policy:
     """`policy(observations)` gives the policy's best actions; `policy.sample(observations, rng)` random ones.
 
@@ -77,11 +79,18 @@ class Policy:
     space: Space
     facts: dict[str, Any] = field(default_factory=dict)  # where it comes from; not needed to run it
     inputs: Recipe | None = None  # how a raw record becomes an observation, if it was trained on tables
+    log_std_range: tuple[float, float] = LOG_STD_RANGE  # a Gaussian's log-std is clipped to it
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise FovaError(f"A policy's kind is {self.kind!r}, but must be one of {', '.join(KINDS)}.")
         check_kinds(self, "of a policy")
+        least, most = self.log_std_range
+        if not -LARGEST_LOG_STD <= least < most <= LARGEST_LOG_STD:
+            raise FovaError(
+                f"log_std_range is {list(self.log_std_range)}, but must be two rising numbers of at most "
+                f"{LARGEST_LOG_STD:g} either way."
+            )
         needed = Discrete if self.kind == "categorical" else Box
         if not isinstance(self.space.action, needed):
             raise FovaError(
@@ -130,6 +139,12 @@ class Policy:
                 )
         return self._unit_actions(self._outputs(observations), noise)
 
+    def __repr__(self) -> str:
+        origin = " ".join(str(self.facts[name]) for name in ("algorithm", "task") if self.facts.get(name))
+        layers = f"hidden layers {', '.join(map(str, self.hidden))}" if self.hidden else "no hidden layer"
+        records = f", records of {', '.join(each.name for each in self.inputs.inputs)}" if self.inputs else ""
+        return f"<{self.kind} policy{f' of {origin}' * bool(origin)}: {self.space.words()}{records}, {layers}>"
+
     @property
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""
@@ -173,7 +188,7 @@ class Policy:
         mean = outputs[..., :size]
         if noise is None:
             return np.tanh(mean)
-        least, most = LOG_STD_RANGE  # two plain operations take half the time of np.clip on a few rows
+        least, most = self.log_std_range  # two plain operations take half the time of np.clip on a few rows
         deviation = np.exp(np.minimum(np.maximum(outputs[..., size:], least), most)) * noise
         if self.kind == "squashed":
             return np.tanh(mean + deviation)
@@ -206,6 +221,8 @@ class Policy:
         description: dict[str, Any] = {"format": FORMAT, "kind": self.kind, "space": self.space.to_json()}
         if self.inputs is not None:
             description["inputs"] = self.inputs.to_json()
+        if self.log_std_range != LOG_STD_RANGE:
+            description["log_std_range"] = self.log_std_range
         description |= {name: fact for name, fact in self.facts.items() if name not in description}
         try:
             about = json.dumps(description, indent=2, allow_nan=False) + "\n"
@@ -280,9 +297,12 @@ def stack(policies: Sequence[Policy]) -> Policy:
     first = policies[0]
     shapes = {name: weights.shape for name, weights in first.weights.items()}
     for policy in policies[1:]:
-        alike = policy.kind == first.kind and policy.space == first.space
+        alike = all(getattr(policy, what) == getattr(first, what) for what in ("kind", "space", "log_std_range"))
         if not alike or {name: weights.shape for name, weights in policy.weights.items()} != shapes:
-            raise FovaError("Policies of different kinds, spaces or sizes of network cannot be run as one.")
+            raise FovaError(
+                "Policies of different kinds, spaces, sizes of network or ranges of the log-std cannot be run as "
+                "one."
+            )
     return replace(first, weights={name: np.stack([p.weights[name] for p in policies]) for name in shapes})
 
 
@@ -313,9 +333,9 @@ def from_actor(
     named = _parameters_of(actor.net) | _with_log_std(actor)
     if normaliser is not None:
         named |= dict(zip(NORMALISER, (normaliser.mean, normaliser.std)))
-    return Policy(
-        kind, {name: np.asarray(value, np.float32) for name, value in named.items()}, space, facts, inputs
-    )
+    weights = {name: np.asarray(value, np.float32) for name, value in named.items()}
+    log_std_range = actor.form.log_std_range if isinstance(actor, GaussianActor) else LOG_STD_RANGE
+    return Policy(kind, weights, space, facts, inputs, log_std_range)
 
 
 def to_actor(policy: Policy) -> Any:
@@ -326,11 +346,12 @@ def to_actor(policy: Policy) -> Any:
     import equinox as eqx
     import jax
 
-    from fova.networks import make_actor
+    from fova.networks import GaussianForm, make_actor
 
     kind = "clipped" if policy.kind == "categorical" else policy.kind  # a discrete space has one kind of actor
     layer_norm = any(name.startswith("norms.") for name in policy.weights)
-    actor = make_actor(jax.random.key(0), policy.space, kind, policy.hidden, layer_norm, "fan_in")
+    form = GaussianForm(policy.log_std_range)
+    actor = make_actor(jax.random.key(0), policy.space, kind, policy.hidden, layer_norm, "fan_in", form)
     weights = [jax.numpy.asarray(policy.weights[name]) for name in _parameters_of(actor.net)]
     return eqx.tree_at(lambda made: list(_parameters_of(made.net).values()), actor, weights)
 
@@ -407,11 +428,13 @@ def _read(description: Any, weights: dict[str, Floats]) -> Policy:
         weights = {name: values for name, values in weights.items() if name not in ("action_low", "action_high")}
     elif given != FORMAT:
         raise FovaError(f"its .json does not describe a {FORMAT} or {OLD_FORMAT} policy")
-    facts = {name: fact for name, fact in description.items() if name not in ("format", "kind", "space", "inputs")}
+    facts = {name: fact for name, fact in description.items() if name not in DESCRIPTION}
     origin = {name: fact for name, fact in facts.items() if name in Origin.__dataclass_fields__}
     fill(Origin, origin, "of its .json")
     inputs = Recipe.from_json(description["inputs"]) if "inputs" in description else None
-    policy = Policy(description.get("kind"), weights, Space.from_json(description.get("space")), facts, inputs)
+    log_std_range = description.get("log_std_range", LOG_STD_RANGE)
+    space = Space.from_json(description.get("space"))
+    policy = Policy(description.get("kind"), weights, space, facts, inputs, log_std_range)
     insist_on_sound_weights(policy)
     return policy
 

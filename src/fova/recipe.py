@@ -142,12 +142,15 @@ class Recipe:
         """The observation of one record [width], or of several [records, width].
 
         A record is a mapping from column to value. Several are a list of mappings, or a table (pandas, polars,
-        Arrow). Missing and additional columns are refused by name.
+        Arrow). Missing columns are refused by name, and so are additional ones, except those of a table: a log has
+        columns that are no observations. Each record stands alone: nothing is carried from one to the next.
         """
         if isinstance(records, Mapping):
             return self._encode({name: [value] for name, value in records.items()})[0]
         if is_table(records):
-            return self._encode({str(name): _column(records, name) for name in _names(records)})
+            own = {str(name): name for name in _names(records)}
+            _insist_on_names(own, self._names, "The table", alone=False)
+            return self._encode({name: _column(records, own[name]) for name in self._names})
         each = list(records)
         for number, record in enumerate(each):
             _insist_on_names(record, self._names, f"Record {number}")
@@ -265,12 +268,13 @@ def _column(table: Any, name: Any) -> list[Any]:
     return list(column.to_pylist() if hasattr(column, "to_pylist") else column)
 
 
-def _insist_on_names(given: Any, expected: Sequence[str], what: str) -> None:
+def _insist_on_names(given: Any, expected: Sequence[str], what: str, alone: bool = True) -> None:
+    """Refuse columns that are lacking, and others if those that are expected must be `alone`."""
     if not isinstance(given, Mapping):
         raise FovaError(f"{what} is {given!r}, but must be a mapping from column to value.")
     lacking = [name for name in expected if name not in given]
     additional = [str(name) for name in given if name not in expected]
-    if lacking or additional:
+    if lacking or (alone and additional):
         problems = [f"lacks {_listed(lacking)}"] if lacking else []
         problems += [f"has {_listed(additional)}, which the policy does not know"] if additional else []
         raise FovaError(f"{what} {' and '.join(problems)}. The policy takes: {', '.join(expected)}.")

@@ -114,6 +114,19 @@ def test_relative_weights_by_hand():
     np.testing.assert_allclose(relative_weight(q, v + 7, 1.0), relative_weight(q, v, 1.0), rtol=1e-5)
 
 
+def test_relative_weights_are_numbers_however_sharp_they_are():
+    for advantage, beta in (
+        ([-0.2, -0.2, -0.2], 1.0),
+        ([-0.5], 1.0),
+        ([5.0, *[0.0] * 99], 0.01),
+        ([-9.0, 9.0], 1e-3),
+    ):
+        w = relative_weight(jnp.array(advantage), jnp.zeros(len(advantage)), beta)
+        assert np.isfinite(w).all()
+        assert float(w.max()) >= 1.0
+        assert int(w.argmax()) == int(np.argmax(advantage))
+
+
 def test_relative_weights_of_equal_actions_are_one_and_none_is_above_twenty():
     np.testing.assert_allclose(relative_weight(jnp.ones(5), jnp.ones(5), 1.0), np.ones(5))
     advantage = jnp.full(1000, -50.0).at[0].set(0.0)

@@ -101,6 +101,14 @@ def test_import_makes_a_minari_dataset_of_the_same_transitions(capsys, tmp_path)
         (("import", "nothing.npz"), "--to"),
         (("validate", "log.npz", "--action-low", "-1"), "together"),
         (("train-behaviour", "hoper"), "'hopper'"),
+        (("train-behaviour", "hopper", "--environments", "0"), "environments is 0, but must be at least 1"),
+        (("train-behaviour", "hopper", "--segment", "0"), "segment is 0, but must be at least 1"),
+        (("train-behaviour", "hopper", "--seed", "-1"), "seed is -1, but must be at least 0"),
+        (
+            ("train-behaviour", "hopper", "--evaluation-episodes", "0"),
+            "evaluation_episodes is 0, but must be at least 1",
+        ),
+        (("train-behaviour", "sepsis"), "25 discrete actions, but this training needs continuous ones"),
     ],
 )
 def test_mistakes_end_in_one_message(arguments, words, tmp_path):

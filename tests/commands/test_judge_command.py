@@ -191,6 +191,18 @@ def test_local_runs_have_a_policy_and_a_verdict_for_every_client(wards, fova_com
     assert verdict == read_verdict(RunDirectory(run))
 
 
+def test_a_run_is_judged_from_python_as_by_the_command(wards, fova_command):
+    run, told = wards("one", "--hold-out", "0.3"), []
+    found = fova.judge(run, settings=SETTINGS, tell=told.append)
+    assert any("round" in message for message in told)
+    assert found == read_verdict(RunDirectory(run))
+    (run / "judge.json").unlink()
+    assert fova_command("judge", "runs/one", *FIT)[0] == 0
+    assert found == read_verdict(RunDirectory(run))
+    save_npz(run.parent / "new.npz", make_transitions(7, episodes=6))
+    assert set(fova.judge(run, settings=SETTINGS, data=[run.parent / "new.npz"]).clients) == {"new-1"}
+
+
 def test_training_keeps_the_round_that_the_judge_prefers(wards, monkeypatch):
     from fova.evaluation.judging import judge as judging
     from fova.run import training
@@ -215,6 +227,36 @@ def test_training_keeps_the_round_that_the_judge_prefers(wards, monkeypatch):
     again = judge_run(run / "best" / f"round-{best:06d}.safetensors", Quick(rounds=1))
     assert again.federation.value == values[best]
     assert len(list((run / "best").glob("*.safetensors"))) == 2
+
+
+def test_rounds_are_chosen_and_new_data_is_judged_as_robustly_as_the_run_was_trained(wards, monkeypatch):
+    from fova.evaluation.judging import judge as judging
+
+    asked = []
+
+    def listening(policy, federation, discount, settings, *more):
+        asked.append(settings.aggregation)
+        return found
+
+    found = judge_run(wards("plain", "--hold-out", "0.3"), SETTINGS)
+    monkeypatch.setattr(judging, "judge", listening)
+    run = wards(
+        "robust", "--hold-out", "0.3", "--select", "judge", "--evaluate-every", "1", "--aggregation", "median"
+    )
+    assert asked == ["median", "median"]  # after each of two rounds
+    save_npz(run.parent / "new.npz", make_transitions(7, episodes=6))
+    judge_run(run, SETTINGS, [str(run.parent / "new.npz")])
+    assert asked[2:] == ["median"]
+
+
+def test_a_run_that_stops_before_any_round_was_judged_ends_with_its_last_policy(tmp_path):
+    clients = {name: make_transitions(i, episodes=8) for i, name in enumerate("ab")}
+    result = fova.train(
+        clients=clients, directory=tmp_path / "run", rounds=9, local_steps=2, hidden=(8,), batch_size=8,
+        hold_out=0.25, select="judge", evaluate_every=5, on_round=lambda report: report.round == 3,
+    )  # fmt: skip
+    assert result.policy.facts["rounds"] == 3
+    assert (tmp_path / "run/result.json").is_file()
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_an_empty_argument_is_refused(fova_command, arguments, words):
 
 def test_a_deleted_folder_is_named_as_the_reason(tmp_path):
     (tmp_path / "gone").mkdir()
-    command = f"cd {tmp_path}/gone && rmdir {tmp_path}/gone && {sys.executable} -m fova.commands.main"
+    command = f"cd {tmp_path}/gone && rmdir {tmp_path}/gone && {sys.executable} -m fova"
     ended = subprocess.run(
         ["bash", "-c", f"{command} certificates make --hosts h --clients a"], capture_output=True, text=True
     )

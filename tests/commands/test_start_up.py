@@ -75,7 +75,7 @@ def test_a_closed_pipe_ends_a_command_silently(command):
     reading, writing = os.pipe()
     os.close(reading)
     ended = subprocess.run(
-        [sys.executable, "-m", "fova.commands.main", *command.split()],
+        [sys.executable, "-m", "fova", *command.split()],
         env=environment(),
         stdout=writing,
         stderr=subprocess.PIPE,
@@ -88,7 +88,7 @@ def test_a_closed_pipe_ends_a_command_silently(command):
 
 @pytest.mark.parametrize("redirect", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_descriptors_end_a_command_cleanly(redirect):
-    program = f'exec "$0" -m fova.commands.main evaluate --help {redirect}'
+    program = f'exec "$0" -m fova evaluate --help {redirect}'
     ended = subprocess.run(
         ["sh", "-c", program, sys.executable], env=environment(), capture_output=True, text=True, check=False
     )
@@ -112,7 +112,7 @@ def test_help_in_odd_surroundings(changes):
     environ = {name: value for name, value in (environment() | changes).items() if value is not None}
     for command in ("compare --help", "tasks"):
         ended = subprocess.run(
-            [sys.executable, "-m", "fova.commands.main", *command.split()],
+            [sys.executable, "-m", "fova", *command.split()],
             env=environ,
             capture_output=True,
             check=False,
@@ -137,7 +137,7 @@ def test_a_broken_pipe_that_is_not_the_output_is_an_error(fova_command, monkeypa
 def test_a_full_disk_is_one_message(command):
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "fova.commands.main", command],
+            [sys.executable, "-m", "fova", command],
             env=environment(),
             stdout=full,
             stderr=subprocess.PIPE,

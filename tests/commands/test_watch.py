@@ -12,7 +12,7 @@ from patience import PATIENCE
 
 def test_it_serves_until_ctrl_c_and_then_says_nothing(tmp_path):
     start_run(tmp_path / "runs/one")
-    command = [sys.executable, "-m", "fova.commands.main", "watch", "runs", "--port", "0"]
+    command = [sys.executable, "-m", "fova", "watch", "runs", "--port", "0"]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

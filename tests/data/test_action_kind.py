@@ -49,6 +49,7 @@ def test_decimal_numbers_are_quantities():
             {"east": column(0, 1, integers=True), "west": column(0.5, 1)},
             "east are integers, but those of west are not",
         ),
+        ({"east": column(0, 2_000_000_000, integers=True)}, "integers up to 2,000,000,000, .* at most 10,000"),
         ({"east": LoggedActions(np.ones((3, 2)), integers=True)}, "2 columns of integers"),
         ({"east": LoggedActions(np.ones((3, 2)), integers=True, bounded=True)}, "2 columns of integers"),
     ],

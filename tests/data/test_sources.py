@@ -117,8 +117,7 @@ def test_without_next_observations_the_last_step_of_what_broke_off_is_left_out(w
     assert data.has_next_action.tolist() == [1, 1, 0, 0, 0]
     assert source.notes == (
         "Left out: the last step of 2 episodes that broke off, because the file holds no next observation for "
-        "it. 1 "
-        "episode had no other step and left no data.",
+        "it. 1 episode had no other step and left no data.",
         "The last step of 2 episodes that ended has no next observation in the file; its own observation is used "
         "instead (no value is bootstrapped from it).",
     )

@@ -368,7 +368,7 @@ def test_a_port_that_is_taken_is_an_error_for_the_user(service):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_serves_until_it_is_told_to_stop(tmp_path, number):
     make_policy().save(tmp_path / "policy.safetensors")
-    program = [sys.executable, "-m", "fova.commands.main", "serve", str(tmp_path), "--port", "0"]
+    program = [sys.executable, "-m", "fova", "serve", str(tmp_path), "--port", "0"]
     environ = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
     with subprocess.Popen(
         program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ

@@ -118,7 +118,7 @@ class Crowd(Countdown):
         Crowd.open -= 1
 
 
-@pytest.mark.parametrize(("most", "expected"), [(5, 4), (4, 4), (1, 2), (100, 10)])
+@pytest.mark.parametrize(("most", "expected"), [(5, 4), (4, 4), (1, 1), (100, 10)])
 def test_many_policies_are_played_in_groups_with_the_same_result(monkeypatch, most, expected):
     policies = {name: constant(float(n)) for n, name in enumerate("abcde")}
     whole = play(policies, TASK, episodes=2, seed=1, keep_trajectories=1, discount=0.5)
@@ -126,12 +126,38 @@ def test_many_policies_are_played_in_groups_with_the_same_result(monkeypatch, mo
     monkeypatch.setattr(Crowd, "open", 0)
     monkeypatch.setattr(Crowd, "most", 0)
     grouped = play(policies, replace(TASK, make=Crowd), episodes=2, seed=1, keep_trajectories=1, discount=0.5)
-    assert Crowd.most == expected  # environments of as many policies as fit, but at least one policy
+    assert Crowd.most == expected  # as many policies as fit, or single episodes of one
     assert list(grouped) == list(policies)
     for name in policies:
         np.testing.assert_allclose(grouped[name].returns, whole[name].returns, rtol=1e-6)
         assert grouped[name].lengths.tolist() == whole[name].lengths.tolist() == [3, 4]
         assert len(grouped[name].trajectories) == 1
+
+
+def test_many_episodes_of_one_policy_are_played_in_parts_with_the_same_result(monkeypatch):
+    measured = replace(TASK, measures=lambda trails: {"steps": float(sum(len(trail) - 1 for trail in trails))})
+    whole = play({"a": constant(1.0)}, measured, episodes=7, seed=1, keep_trajectories=5)["a"]
+    monkeypatch.setattr(rollouts, "MOST_ENVIRONMENTS", 3)
+    monkeypatch.setattr(Crowd, "open", 0)
+    monkeypatch.setattr(Crowd, "most", 0)
+    parts = play({"a": constant(1.0)}, replace(measured, make=Crowd), episodes=7, seed=1, keep_trajectories=5)["a"]
+    assert (Crowd.most, Crowd.open) == (3, 0)
+    np.testing.assert_allclose(parts.returns, whole.returns, rtol=1e-6)
+    assert parts.lengths.tolist() == whole.lengths.tolist()
+    assert parts.measures == whole.measures == {"steps": float(whole.lengths.sum())}
+    assert [len(trail) for trail in parts.trajectories] == [len(trail) for trail in whole.trajectories]
+    assert len(parts.trajectories) == 5
+
+
+def test_environments_are_closed_after_an_error(monkeypatch):
+    class Breaking(Crowd):
+        def step(self, action):
+            raise OSError("no licence")
+
+    monkeypatch.setattr(Crowd, "open", 0)
+    with pytest.raises(OSError, match="no licence"):
+        play({"a": constant(1.0)}, replace(TASK, make=Breaking), episodes=2)
+    assert Crowd.open == 0
 
 
 def test_episodes_from_given_observations_by_hand():

@@ -109,7 +109,7 @@ def driver(directory, *more):
     command = [
         sys.executable,
         "-m",
-        "fova.commands.main",
+        "fova",
         *map(str, (*FLAGS, "--seeds", 1, "--name", "driven", *more)),
     ]
     return subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -129,6 +129,14 @@ def test_a_budget_that_nobody_can_spend_takes_the_least_noise():
     assert 0.1 <= noise_for(1e9, 1.0, 1, 1e-5) <= 0.1002
 
 
+def test_a_budget_below_what_is_counted_without_any_loss_is_refused_with_that_figure():
+    floor = epsilon(1e9, 1.0, 1, 1e-5)
+    assert floor > 0
+    with pytest.raises(FovaError, match=f"epsilon 0.001: with delta 1e-05 .* at least {floor:.2g}"):
+        noise_for(0.001, 0.5, 10, 1e-5)
+    assert epsilon(noise_for(1.5 * floor, 1.0, 10, 1e-5), 1.0, 10, 1e-5) <= 1.5 * floor
+
+
 def test_rounds_of_different_noise_add_up():
     """Without sampling a round diverges by a / (2 s^2) at order a: four rounds with s = 2 are one with s = 1."""
     twice = epsilon(1.0, 1.0, 2, 1e-5)

@@ -20,7 +20,7 @@ class Place:
     def start(self, name, *arguments):
         out = (self.folder / f"{name}.out").open("ab")
         self.running[name] = subprocess.Popen(
-            [sys.executable, "-m", "fova.commands.main", *map(str, arguments)],
+            [sys.executable, "-m", "fova", *map(str, arguments)],
             cwd=self.folder,
             stdout=out,
             stderr=out,

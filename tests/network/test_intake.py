@@ -2,6 +2,7 @@
 
 import io
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -153,14 +154,17 @@ def test_an_answer_may_have_twice_its_payload_and_four_megabytes():
 
 def test_only_messages_of_an_honest_size_are_fetched(monkeypatch):
     limits = []
-    monkeypatch.setattr(intake, "limited_pull", lambda pull, *most: limits.append(most) or "pull")
-    monkeypatch.setattr(intake, "limited_inflation", lambda inflate, *most: limits.append(most) or "inflate")
-    monkeypatch.setattr(http_grid, "pull_objects", None)
-    monkeypatch.setattr(http_grid, "inflate_object_from_contents", None)
+    monkeypatch.setattr(intake, "limited_pull", lambda *given: limits.append(given) or "pull")
+    monkeypatch.setattr(intake, "limited_inflation", lambda *given: limits.append(given) or "inflate")
+    monkeypatch.setattr(http_grid, "pull_objects", "Flower's pull")
+    monkeypatch.setattr(http_grid, "inflate_object_from_contents", "Flower's inflate")
+    monkeypatch.setattr(intake, "_without_limits", cache(intake._without_limits.__wrapped__))
     intake.limit_messages(payload=3 * 2**20, count=7)
     most = 10 * 2**20
-    assert limits == [(most, 64 + 2 * 7 + 10), (most,)]
+    assert limits == [("Flower's pull", most, 64 + 2 * 7 + 10), ("Flower's inflate", most)]
     assert (http_grid.pull_objects, http_grid.inflate_object_from_contents) == ("pull", "inflate")
+    intake.limit_messages(payload=2**20, count=1)  # of a second engine: they replace the first ones
+    assert limits[2:] == [("Flower's pull", 6 * 2**20, 64 + 2 + 6), ("Flower's inflate", 6 * 2**20)]
 
 
 def pull_all(object_ids, pull_object_fn, **options):

@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import re
+from dataclasses import replace
 
 import httpx
 import jax
@@ -19,6 +20,7 @@ from fova.errors import FovaError
 from fova.federation.client_specs import ClientSpec
 from fova.federation.clients import Federation
 from fova.federation.privacy import secret_key
+from fova.federation.statistics import client_statistics
 from fova.machine.interrupts import Interrupted
 from fova.network import client as flower_client
 from fova.network import server as flower_server
@@ -366,6 +368,19 @@ def test_a_member_that_offends_again_and_again_is_out_of_the_run_and_stays_out(g
     train(grid, run, notes)
     assert "not admitted, node 100: it is out of this run after 2 offences" in notes
     assert not any("broadcast" in message.content for _, node, message in grid.log if node == 100)
+
+
+def test_what_a_member_said_counts_no_longer_once_it_is_out(tmp_path):
+    config, network = settings(rounds=1), ServerConfig(min_clients=2, eject_after=1, observation=3, action=2)
+    engine = FlowerEngine(InProcessGrid({}), flower_server.make_plan(config, network, "0" * 32), network, Quiet())
+    told = {name: client_statistics(make_transitions(i)) for i, name in enumerate(("north", "south"))}
+    engine.told = dict(told)
+    alone = engine._log_weights(["north", "south"])
+    engine.told["east"] = replace(told["north"], reward_sum=1e6)
+    beside_a_liar = engine._log_weights(["north", "south"])
+    assert alone.max() > beside_a_liar.max()
+    engine.record.offend("east")
+    np.testing.assert_array_equal(engine._log_weights(["north", "south"]), alone)
 
 
 def test_a_refusal_in_words_is_no_offence(grid, tmp_path):

@@ -200,7 +200,7 @@ main()
 """
 
 
-def fova(folder, *arguments, program=("-m", "fova.commands.main")):
+def fova(folder, *arguments, program=("-m", "fova")):
     command = [sys.executable, *program, "train", *arguments]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -217,7 +217,7 @@ def test_a_killed_process_ends_the_other_and_the_run_goes_on(tmp_path, victim):
     assert whole.returncode == 0, said
 
     address = f"127.0.0.1:{free_port()}"
-    programs = [("-m", "fova.commands.main")] * 2
+    programs = [("-m", "fova")] * 2
     programs[victim] = ("-c", KILLED_IN_ROUND_THREE)
     both = [
         fova(tmp_path, *start, "parted", "--processes", f"{i}/2", "--coordinator", address, program=program)

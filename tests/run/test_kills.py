@@ -21,7 +21,7 @@ SETTINGS = (
 
 
 def fova(folder, *arguments):
-    command = [sys.executable, "-m", "fova.commands.main", *arguments]
+    command = [sys.executable, "-m", "fova", *arguments]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -138,7 +138,9 @@ def federation():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"federation": None}, "federation is None, but must be a Federation."),
+        ({"federation": None}, "Say on which data the policy is to be judged"),
+        ({"federation": None, "policy": "runs/none", "discount": 0.9}, "judged with its own discount"),
+        ({"data": ["a.npz"]}, "Give a federation or data, not both."),
         ({"federation": {"a": make_transitions(0)}}, "but must be a Federation."),
         ({"discount": 1}, "discount is 1, but must be at least 0 and below 1."),
         ({"discount": -1.0}, "discount is -1.0, but must be at least 0"),
@@ -147,7 +149,6 @@ def federation():
         ({"discount": 10**400}, "discount is 1000"),
         ({"settings": {"rounds": 1}}, "settings is {'rounds': 1}, but must be a JudgeSettings."),
         ({"tell": "x"}, "tell is 'x', but must be a function."),
-        ({"promise": "x"}, "promise is 'x', but must be a Promise."),
     ],
 )
 def test_an_argument_of_judge_of_the_wrong_kind(given, words):

@@ -100,6 +100,13 @@ def test_rows_are_drawn_by_the_data_of_the_turn_and_of_all_clients_where_they_ar
         assert len(buffer.lengths) == (1 if mode == "centralised" else 3)
 
 
+def test_pooled_data_is_trained_on_for_as_many_steps_as_all_clients_that_take_part(federation):
+    for participation, expected in ((1.0, 3 * 3), (0.67, 3 * 2), (0.1, 3)):
+        engine = engine_of(federation, mode="centralised", participation=participation)
+        assert engine.simulation.settings.local_steps == expected
+        assert len(engine.simulation._choose(1)) == 1
+
+
 def half_good(seed):
     """Episodes of which every second one does the opposite of the others, for nothing."""
     rng = np.random.default_rng(seed)

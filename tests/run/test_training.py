@@ -422,7 +422,7 @@ def test_a_run_is_resumed_from_any_directory(tmp_path, logs, monkeypatch):
 
 
 def command(*arguments):
-    return [sys.executable, "-m", "fova.commands.main", "train", *map(str, arguments)]
+    return [sys.executable, "-m", "fova", "train", *map(str, arguments)]
 
 
 # At a moment that does not depend on the machine; test_kills.py kills at random ones.
@@ -487,3 +487,19 @@ def test_a_run_is_resumed_with_the_same_episodes_kept_aside(tmp_path):
     (tmp_path / "held/clients.json").write_text(json.dumps(described))
     with pytest.raises(FovaError, match="data of client 'a' has changed"):
         policies_of(tmp_path / "held", federation())
+
+
+def test_a_mapping_and_a_federation_keep_the_same_episodes_aside(tmp_path):
+    """Episodes are chosen once: a second choice would drop the first ones, and the run could not be resumed."""
+    settings = TINY | {"rounds": 2, "hold_out": 0.25}
+    clients = {name: make_transitions(i, episodes=12) for i, name in enumerate("ab")}
+    federation = fova.Federation.of(clients)
+    fova.train(clients=clients, directory=tmp_path / "mapping", **settings)
+    fova.train(clients=federation, directory=tmp_path / "federation", **settings)
+    described = [(tmp_path / name / "clients.json").read_text() for name in ("mapping", "federation")]
+    assert described[0] == described[1]
+    found = json.loads(described[0])["a"]
+    assert (found["episodes"], found["held_out"]["episodes"]) == (9, 3)
+    assert set(policies_of(tmp_path / "mapping", federation)) == {"server", "a", "b"}
+    with pytest.raises(FovaError, match="keeps episodes aside already"):
+        fova.train(clients=federation.holding_out(0.25), directory=tmp_path / "twice", **settings)

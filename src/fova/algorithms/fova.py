@@ -25,6 +25,7 @@ from fova.algorithms.vote import (
     candidates,
     soft_sources,
     vote,
+    vote_shares,
     voted,
 )
 from fova.networks import (
@@ -122,7 +123,8 @@ def relative_weight(q: Float[Array, " batch"], v: Float[Array, " batch"], beta: 
     then counts as much as in plain behaviour cloning; advantages only decide how much each row counts.
     """
     advantage = q - v
-    w = jnp.exp(advantage / (beta * jnp.std(advantage) + LEAST_SPREAD))
+    z = advantage / (beta * jnp.std(advantage) + LEAST_SPREAD)
+    w = jnp.exp(z - z.max())  # the same after the division, and nothing overflows
     return jnp.minimum(w / w.mean(), LARGEST_RELATIVE_WEIGHT)
 
 
@@ -368,10 +370,7 @@ class Fova(ActorCritic):
 
         critic, objective, gap = learner.critic.descend(loss, has_aux=True)
         q_data = scored.q[:, BEHAVIOUR]
-        metrics = {
-            "vote_local": jnp.mean(next_vote.winner == LOCAL),
-            "vote_behaviour": jnp.mean(next_vote.winner == BEHAVIOUR),
-            "vote_global": jnp.mean(next_vote.winner == GLOBAL),
+        metrics = vote_shares(next_vote.winner) | {
             "q_data": q_data.mean(),
             "conservative_gap": gap.mean(),
             "td_error": jnp.abs(q_data - y).mean(),

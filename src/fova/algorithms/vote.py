@@ -47,6 +47,15 @@ def vote(q: Float[Array, "2 candidates batch"], ballot: Float[Array, "candidates
     return Vote(q.argmax(axis=1), q.max(axis=1).min(axis=0))
 
 
+def vote_shares(winner: Int[Array, "2 batch"]) -> dict[str, Float[Array, ""]]:
+    """The share of votes that each candidate won."""
+    return {
+        "vote_local": jnp.mean(winner == LOCAL),
+        "vote_behaviour": jnp.mean(winner == BEHAVIOUR),
+        "vote_global": jnp.mean(winner == GLOBAL),
+    }
+
+
 def voted(
     values: Float[Array, "3 batch ..."], winner: Int[Array, "critic batch"]
 ) -> Float[Array, "critic batch ..."]:

@@ -172,7 +172,3 @@ def _insist_on_values(arguments: list[str]) -> None:
         if not argument.strip():
             what = before if before.startswith("-") and "=" not in before else "An argument"
             raise FovaError(f"{what} is empty. Leave it out, or give it a value.")
-
-
-if __name__ == "__main__":
-    main()

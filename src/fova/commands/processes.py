@@ -150,7 +150,7 @@ def _with_others_here(arguments: list[str], count: int) -> tuple["Place", list[s
     start = [
         sys.executable,
         "-m",
-        "fova.commands.main",
+        "fova",
         "train",
         *without_flags(arguments),
         "--coordinator",

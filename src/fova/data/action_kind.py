@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fova.errors import FovaError
-from fova.spaces import Discrete
+from fova.spaces import MOST_ACTIONS, Discrete
 
 ActionKind = Literal["auto", "discrete", "continuous"]
 FEW = 50  # a column with at most so many different whole numbers may hold codes
@@ -118,7 +118,13 @@ def _count(sources: Mapping[str, LoggedActions]) -> int:
         raise FovaError(
             "All actions have the code 0, so there is nothing to choose. Name all actions: --action-names"
         )
-    return max(largest.values()) + 1
+    name = max(largest, key=lambda name: largest[name])
+    if largest[name] >= MOST_ACTIONS:
+        raise FovaError(
+            f"The actions of {name} are integers up to {largest[name]:,}, but there can be at most "
+            f"{MOST_ACTIONS:,} discrete actions. {CHOICES}"
+        )
+    return largest[name] + 1
 
 
 def _largest_code(name: str, values: NDArray[Any]) -> int:
@@ -136,9 +142,8 @@ def _largest_code(name: str, values: NDArray[Any]) -> int:
 def _several(name: str, source: LoggedActions) -> str:
     return (
         f"The actions of {name} are {source.values.shape[-1]} columns of integers, but one discrete action per "
-        f"step is needed. Number the combinations in one column. If these are quantities, say --actions continuous "
-        f"and "
-        "give their bounds (--action-low, --action-high)."
+        "step is needed. Number the combinations in one column. If these are quantities, say --actions continuous "
+        "and give their bounds (--action-low, --action-high)."
     )
 
 

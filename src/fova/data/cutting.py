@@ -42,8 +42,7 @@ def _ends(rows: Table) -> tuple[Flags, list[str]]:
     elif rows.next_observations is None and rows.timeouts is not None and not rows.timeouts[:-1].any():
         notes.append(
             "No row is marked as cut off, so only terminals end an episode here: a record that ran out of time "
-            "would "
-            "be joined with the next one. Mark the last row of each as a time-out, or add an episode column."
+            "would be joined with the next one. Mark the last row of each as a time-out, or add an episode column."
         )
     ends[-1] = True
     if rows.next_observations is not None:
@@ -80,7 +79,8 @@ def lay_out(
     """The transitions of logged rows, in order. `observations` is taken over: it is not valid afterwards.
 
     Without next observations, the observation of the following row is taken. The last step of an episode that broke
-    off has none and is left out. After a terminal no value is bootstrapped, so the last observation stands in.
+    off has none and is left out, its action too: an end without a' says that the episode is whole. After a terminal
+    no value is bootstrapped, so the last observation stands in.
     """
     if next_observations is None:
         lost = ends & ~terminals

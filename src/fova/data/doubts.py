@@ -52,8 +52,7 @@ def _about_endings(data: Transitions) -> Iterator[str]:
     if ended and len(lengths) >= FEWEST_EPISODES and lengths[0] > 1 and (lengths == lengths[0]).all():
         yield (
             f"terminals: all {len(lengths):,} episodes have {lengths[0]:,} steps, and all are marked as ended by "
-            "the "
-            "task. If that is a time limit, mark it as a time-out: after a terminal, training expects no more "
+            "the task. If that is a time limit, mark it as a time-out: after a terminal, training expects no more "
             "reward."
         )
 

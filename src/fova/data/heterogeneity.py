@@ -169,13 +169,14 @@ def compare(tallies: Mapping[str, Tally]) -> dict[str, Standing]:
             return_spread=t.return_spread,
             coverage=float(seen[name].sum() / cells),
             alone=float((seen[name] & (times_seen == 1)).sum() / cells),
-            states=_mean(difference(laws[name].sum(axis=2), other.sum(axis=2)) for other in others),
-            actions=_mean(_difference_in_shared_states(laws[name], other) for other in others),
+            states=mean_of_known(difference(laws[name].sum(axis=2), other.sum(axis=2)) for other in others),
+            actions=mean_of_known(_difference_in_shared_states(laws[name], other) for other in others),
         )
     return result
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """The mean of the numbers that are known; None if none is."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 

@@ -19,7 +19,7 @@ from rich.table import Table as Grid
 from fova.data.action_kind import discrete_actions
 from fova.data.doubts import doubts
 from fova.data.fields import counted
-from fova.data.heterogeneity import Standing, standings
+from fova.data.heterogeneity import Standing, mean_of_known, standings
 from fova.data.sources import Source
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
@@ -356,7 +356,7 @@ def inspect_federation(clients: Mapping[str, Transitions], notes: Sequence[str] 
 
 def meaning(clients: Mapping[str, Standing]) -> str:
     """What the differences mean for training, in one plain sentence."""
-    states, actions = (_mean_known(getattr(c, name) for c in clients.values()) for name in ("states", "actions"))
+    states, actions = (mean_of_known(getattr(c, name) for c in clients.values()) for name in ("states", "actions"))
     if len(clients) == 1:
         return "There is only one client, so there is nothing to compare it with."
     returns = _differing_returns(clients)
@@ -372,8 +372,7 @@ def meaning(clients: Mapping[str, Standing]) -> str:
     if returns:
         return (
             f"The clients' actions are similar, but {returns}: either small differences in their actions matter, "
-            f"or "
-            "they count rewards differently (units, length of episodes)."
+            "or they count rewards differently (units, length of episodes)."
         )
     if states > ALIKE:
         alone = sum(client.alone for client in clients.values())
@@ -415,15 +414,9 @@ def _quality(clients: Mapping[str, Standing]) -> str:
         most, least = (_number(clients[name].mean_return) for name in gap)
         return (
             f"and with different success ({gap[0]} earns {most}, {gap[1]} {least}): plain averaging mixes good "
-            "with "
-            "bad, and the vote is there to choose between them."
+            "with bad, and the vote is there to choose between them."
         )
     return "with similar success: averaging mixes different behaviours of about the same quality."
-
-
-def _mean_known(values: Iterator[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
 
 
 def render_federation(summary: FederationSummary, console: Console) -> None:

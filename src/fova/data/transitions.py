@@ -299,9 +299,8 @@ def refuse_unbounded(clients: Iterable[Transitions], beyond: float = 1.0) -> Non
     shown_low, shown_high = bounds_in_words(low, high)
     raise FovaError(
         f"The bounds of the actions are not declared. In the data the actions reach from {shown_low} to "
-        f"{shown_high}. If "
-        f"these are the bounds, add:\n  --action-low {shown_low} --action-high {shown_high}\nA policy never acts "
-        "beyond its bounds, so give the true ones where they are wider."
+        f"{shown_high}. If these are the bounds, add:\n  --action-low {shown_low} --action-high {shown_high}\nA "
+        "policy never acts beyond its bounds, so give the true ones where they are wider."
     )
 
 

@@ -8,8 +8,9 @@ over runs then includes the luck of the starts. `play_from` starts the episodes 
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,9 +70,9 @@ def play(
     A `discount` below 1 makes the returns discounted ones.
     """
 
-    def begin(places: int) -> "Begun":
-        simulators = _simulators(task, places)
-        return simulators, np.stack([simulators.start(place, seed + place % episodes) for place in range(places)])
+    def begin(numbers: range, copies: int) -> "Begun":
+        simulators = _simulators(task, copies * len(numbers))
+        return simulators, [simulators.start(p, seed + e) for p, e in enumerate([*numbers] * copies)]
 
     return _play(policies, task, episodes, begin, keep_trajectories=keep_trajectories, discount=discount)
 
@@ -85,68 +86,100 @@ def play_from(
     whole episodes, so there is no normalised score.
     """
 
-    def begin(places: int) -> "Begun":
+    def begin(numbers: range, copies: int) -> "Begun":
         if task.restartable is None:
             raise FovaError(f"An episode of the task {task.name} cannot start from an observation.")
-        simulators = task.restartable(places)
-        return simulators, np.stack([simulators.start_at(p, starts[p % len(starts)]) for p in range(places)])
+        simulators = task.restartable(copies * len(numbers))
+        return simulators, [simulators.start_at(p, starts[e]) for p, e in enumerate([*numbers] * copies)]
 
     played = _play(policies, task, len(starts), begin, steps)
     return {name: replace(rollouts, score=None) for name, rollouts in played.items()}
 
 
-Begun = tuple["Simulators", NDArray[np.float64]]  # simulators of some places and their first observations
+# Simulators in which every one of some policies plays the same episodes, one policy after the other, and the first
+# observation of each place.
+Begun = tuple["Simulators", list[NDArray[np.float64]]]
+Begin = Callable[[range, int], Begun]  # the numbers of the episodes, and how many policies play them
+
+
+class _Episodes(NamedTuple):
+    """Some episodes of one policy."""
+
+    returns: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    trails: list[NDArray[np.float32]]  # the observations of those that are kept
 
 
 def _play(
     policies: Mapping[str, Policy],
     task: Task,
     episodes: int,
-    begin: Callable[[int], Begun],  # place p * episodes + e: episode e of policy p
+    begin: Begin,
     steps: float = np.inf,
     keep_trajectories: int = 0,
     discount: float = 1.0,
 ) -> dict[str, Rollouts]:
-    """Play each policy for `episodes` episodes of at most `steps` steps."""
-    at_once = max(1, MOST_ENVIRONMENTS // episodes)
-    if len(policies) > at_once:  # large federations are played in groups of policies
-        names = list(policies)
-        groups = [names[start : start + at_once] for start in range(0, len(names), at_once)]
-        rest = (task, episodes, begin, steps, keep_trajectories, discount)
-        parts = [_play({n: policies[n] for n in group}, *rest) for group in groups]
-        return {name: rollouts for part in parts for name, rollouts in part.items()}
+    """Play each policy for `episodes` episodes of at most `steps` steps, as many side by side as fit."""
+    names, at_once = list(policies), max(1, MOST_ENVIRONMENTS // episodes)
+    kept = episodes if task.measures is not None else keep_trajectories
+    played = {}
+    for first in range(0, len(names), at_once):
+        group = {name: policies[name] for name in names[first : first + at_once]}
+        parts = [
+            _side_by_side(
+                group, task, range(start, min(start + MOST_ENVIRONMENTS, episodes)), begin, steps, kept, discount
+            )
+            for start in range(0, episodes, MOST_ENVIRONMENTS)
+        ]
+        for name, *its in zip(group, *parts, strict=True):
+            returns, lengths = (
+                np.concatenate([getattr(part, what) for part in its]) for what in ("returns", "lengths")
+            )
+            trails = [trail for part in its for trail in part.trails]
+            measures = task.measures(trails) if task.measures is not None else {}
+            score = task.normalised_score(float(returns.mean()))
+            played[name] = Rollouts(returns, lengths, score, trails[:keep_trajectories], measures)
+    return played
+
+
+def _side_by_side(
+    policies: Mapping[str, Policy],
+    task: Task,
+    numbers: range,
+    begin: Begin,
+    steps: float,
+    kept: int,
+    discount: float,
+) -> list[_Episodes]:
+    """Play the episodes of these numbers with each policy, all at once. Those below number `kept` leave trails."""
     _insist_on_a_fit(policies, task)
     players = stack(list(policies.values()))
-    shape = (len(policies), episodes)
-    places = len(policies) * episodes
+    shape = (len(policies), len(numbers))
+    places = len(policies) * len(numbers)
     returns, lengths = np.zeros(places), np.zeros(places, np.int64)
-    simulators, observations = begin(places)
-    trails = {place: [observations[place].astype(np.float32)] for place in range(places)}
-    kept = episodes if task.measures is not None else keep_trajectories
-    playing, ended = list(range(places)), np.zeros(places, bool)
-    while playing:
-        actions = players(observations.reshape(*shape, -1)).reshape(places, -1)
-        observations, rewards, terminated, truncated = simulators.step(actions, playing)
-        returns[playing] += discount ** lengths[playing] * rewards[playing]
-        lengths[playing] += 1
-        for place in playing:
-            if place % episodes < kept:
-                trails[place].append(observations[place].astype(np.float32))
-        ended |= terminated | truncated | (lengths >= steps)
-        playing = [place for place in playing if not ended[place]]
-        # The last observation of an episode may hold any value, even NaN, and no action follows it.
-        observations = np.where(ended[:, None], 0.0, observations)
-    simulators.close()
-    return {
-        name: Rollouts(
-            returns.reshape(shape)[p],
-            lengths.reshape(shape)[p],
-            task.normalised_score(float(returns.reshape(shape)[p].mean())),
-            [np.stack(trails[p * episodes + e]) for e in range(min(episodes, keep_trajectories))],
-            task.measures([np.stack(trails[p * episodes + e]) for e in range(episodes)]) if task.measures else {},
-        )
-        for p, name in enumerate(policies)
-    }
+    simulators, first = begin(numbers, len(policies))
+    with closing(simulators):
+        observations = np.stack(first)
+        trails = {
+            place: [observations[place].astype(np.float32)]
+            for place in range(places)
+            if numbers[place % len(numbers)] < kept
+        }
+        playing, ended = list(range(places)), np.zeros(places, bool)
+        while playing:
+            actions = players(observations.reshape(*shape, -1)).reshape(places, -1)
+            observations, rewards, terminated, truncated = simulators.step(actions, playing)
+            returns[playing] += discount ** lengths[playing] * rewards[playing]
+            lengths[playing] += 1
+            for place in playing:
+                if place in trails:
+                    trails[place].append(observations[place].astype(np.float32))
+            ended |= terminated | truncated | (lengths >= steps)
+            playing = [place for place in playing if not ended[place]]
+            # The last observation of an episode may hold any value, even NaN, and no action follows it.
+            observations = np.where(ended[:, None], 0.0, observations)
+    own = np.arange(places).reshape(shape)
+    return [_Episodes(returns[i], lengths[i], [np.stack(trails[p]) for p in i if p in trails]) for i in own]
 
 
 def _insist_on_a_fit(policies: Mapping[str, Policy], task: Task) -> None:

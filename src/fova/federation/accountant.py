@@ -98,9 +98,16 @@ def divergence(order: float, noise: float, sampling: float) -> float:
 def noise_for(target: float, sampling: float, rounds: int, delta: float, method: Method = "rdp") -> float:
     """The least noise with which `rounds` rounds spend at most the epsilon `target`, to one part in a thousand."""
     low, high = LEAST_NOISE, 2 * LEAST_NOISE
+    floor = _implied(np.zeros(len(ORDERS)), delta)  # what the default counts however large the noise is
     if method != "rdp":  # needs no more noise than the default, and is slow for far too little
-        high = noise_for(target, sampling, rounds, delta)
+        high = noise_for(max(target, 2 * floor), sampling, rounds, delta)
         low = max(LEAST_NOISE, high / 2)
+    elif target <= floor:
+        raise FovaError(
+            f"No noise keeps to a budget of epsilon {target:g}: with delta {delta:g} this accountant counts at "
+            f"least {floor:.2g}. Allow more with --privacy-epsilon or --privacy-delta, or take "
+            "--privacy-accountant pld."
+        )
     while epsilon(high, sampling, rounds, delta, method) > target:
         low, high = high, 2 * high
     while high - low > 1e-3 * high:

@@ -212,6 +212,11 @@ class Federation:
         seed = argument("seed", seed, Annotated[int, SEEDS])
         if not share:
             return self
+        if self.held_out:
+            raise FovaError(
+                "The federation keeps episodes aside already, and a second choice would lose them. Leave hold_out "
+                "out, or give the federation with all its episodes."
+            )
         parts = {name: hold_out.split(data, share, seed, name) for name, data in self.clients.items()}
         for name, part in parts.items():
             if part.held_out is None:

@@ -92,13 +92,17 @@ class RoundSettings:
                 raise FovaError(f"{name} is {getattr(self, name)}, but must be at least 1.")
 
     def participants(self, clients: int) -> int:
-        """The number of clients that take part in a round of a federation with this many clients."""
-        return max(1, round(self.participation * clients))
+        return participants(self.participation, clients)
 
     @property
     def sealed(self) -> Envelope:
         """The envelope in which submissions travel, privacy included."""
         return self.privacy.envelope(self.envelope) if self.privacy else self.envelope
+
+
+def participants(participation: float, clients: int) -> int:
+    """The number of clients that take part in a round of a federation with this many clients."""
+    return max(1, round(participation * clients))
 
 
 def insist_on_whole_steps(local_steps: int, algorithm: Any) -> None:

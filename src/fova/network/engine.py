@@ -350,8 +350,9 @@ class FlowerEngine:
         )
 
     def _log_weights(self, names: list[str]) -> NDArray[np.float32]:
-        """By the returns in the data of every client that joined so far, newcomers included."""
-        known = weights_by_returns(self.told, self.plan.algorithm.discount, self.plan.run.largest_share)
+        """By the returns in the data of every client that joined so far and is not out of the run."""
+        told = {name: said for name, said in self.told.items() if not self.record.is_out(name)}
+        known = weights_by_returns(told, self.plan.algorithm.discount, self.plan.run.largest_share)
         return np.array([known.get(name, 0.0) for name in names], np.float32)
 
     def _finished(

@@ -11,6 +11,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -126,10 +127,19 @@ def limit_messages(payload: int, count: int) -> None:
     """
     from flwr.superlink.grid import http_grid
 
+    pull, inflate = _without_limits()
     most_bytes = largest_message(payload)
     most_objects = WRAPPING_OBJECTS + OBJECTS_OF_AN_ARRAY * count + most_bytes // CHUNK
-    http_grid.pull_objects = limited_pull(http_grid.pull_objects, most_bytes, most_objects)
-    http_grid.inflate_object_from_contents = limited_inflation(http_grid.inflate_object_from_contents, most_bytes)
+    http_grid.pull_objects = limited_pull(pull, most_bytes, most_objects)
+    http_grid.inflate_object_from_contents = limited_inflation(inflate, most_bytes)
+
+
+@cache
+def _without_limits() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Flower's own functions, which later limits wrap anew, so that they replace earlier ones."""
+    from flwr.superlink.grid import http_grid
+
+    return http_grid.pull_objects, http_grid.inflate_object_from_contents
 
 
 def limited_pull(pull: Callable[..., Any], most_bytes: int, most_objects: int) -> Callable[..., Any]:

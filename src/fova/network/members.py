@@ -37,10 +37,6 @@ class Record:
     def is_out(self, name: str) -> bool:
         return 0 < self.eject_after <= self.offences.get(name, 0)
 
-    @property
-    def ejected(self) -> list[str]:
-        return sorted(filter(self.is_out, self.offences))
-
     # --- Silence ---
 
     def answered(self, names: Iterable[str]) -> None:

@@ -94,8 +94,8 @@ SAME_EPISODES = tuple(
     )
     for variant in SAME_WEIGHTS
 )
-CLONING_EPISODES = SAME_EPISODES[0]  # the strongest rival after 5,000 steps
 FOVA_EPISODES = replace(RECOMMENDED, label="fova (episodes)", run={"sampling": "returns"})
+BOTH_EPISODES = (FOVA_EPISODES, SAME_EPISODES[0])  # cloning is the strongest rival after 5,000 steps
 
 # The two dear rivals with FOVA's client weights, FOVA's actor and LayerNorm in their critics.
 DEAR = tuple(
@@ -242,14 +242,14 @@ ENTRIES = (
         "same-weights-longer",
         "FOVA and its rivals with the same client weights, 20,000 steps",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
-        (RECOMMENDED, EQUATIONS, RELEASED, *SAME_WEIGHTS, CLONING_EPISODES),
+        (RECOMMENDED, EQUATIONS, RELEASED, *SAME_WEIGHTS, *BOTH_EPISODES),
         FOUR_TIMES,
     ),
     Entry(
         "same-weights-longest",
         "FOVA and its rivals with the same client weights, 100,000 steps",
         (*MIXED[2:], NO_BEST_CLIENT[0], NO_BEST_CLIENT[5]),
-        (RECOMMENDED, EQUATIONS, RELEASED, *SAME_WEIGHTS, CLONING_EPISODES),
+        (RECOMMENDED, EQUATIONS, RELEASED, *SAME_WEIGHTS, *BOTH_EPISODES),
         TWENTY_TIMES,
     ),
     Entry(

@@ -25,6 +25,7 @@ from fova.errors import FovaError, unknown
 from fova.federation import aggregation
 from fova.federation.client_specs import ClientSpec, complete, located
 from fova.federation.compression import Compression
+from fova.federation.engine import participants
 from fova.federation.privacy import Privacy
 from fova.machine import cluster
 from fova.machine.files import insist_on_regular
@@ -257,7 +258,7 @@ class Config:
     @property
     def gradient_steps(self) -> int:
         """Gradient steps of all clients together, over the whole run."""
-        taking_part = max(1, round(self.run.participation * len(complete(self.clients))))
+        taking_part = participants(self.run.participation, len(complete(self.clients)))
         return self.run.rounds * self.run.local_steps * taking_part
 
     def fingerprint(self) -> str:

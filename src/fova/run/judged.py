@@ -18,16 +18,18 @@ from fova.data.paths import as_path
 from fova.data.tables.loading import TableReader, Trained
 from fova.data.transitions import Transitions
 from fova.errors import FovaError
-from fova.evaluation.judging.judge import JudgeSettings, Promise, judge, verdict
+from fova.evaluation.judging import judge as judging
+from fova.evaluation.judging.judge import JudgeSettings, Promise, verdict
 from fova.evaluation.judging.verdict import Verdict
 from fova.federation.client_specs import ClientSpec, sources_of
 from fova.federation.clients import Federation
 from fova.policy import Policy, load_policy
-from fova.progress import Progress, Quiet
+from fova.progress import Event, Note, Progress, Quiet, Status
 from fova.run.config import Config, RunConfig, load_config, unit_of_reward
 from fova.run.directory import VERDICT, RunDirectory
 from fova.run.simulated import described
 from fova.run.training import insist_on_same_data, trained_on
+from fova.settings import argument
 from fova.spaces import Discrete
 
 Tell = Callable[[str], None]
@@ -39,6 +41,52 @@ class Judged:
 
     path: Path
     verdict: Verdict
+
+
+def judge(
+    policy: Policy | str | Path,
+    federation: Federation | None = None,
+    discount: float | None = None,
+    settings: JudgeSettings | None = None,
+    tell: Tell = lambda message: None,
+    data: Sequence[str | Path] = (),
+) -> Verdict:
+    """How good a policy is for each client, from logged episodes alone, and how far to trust that.
+
+        print(fova.judge("runs/wards").sentence())
+
+    `policy` is a run directory, a policy or a policy's file. Without a `federation` a run is judged as by
+    `fova judge`: on the episodes that it held out, and the verdict is written to `judge.json`; or on the files
+    `data`, which are new to it. With a federation, the policy is judged on the episodes that it holds out
+    (`Federation.holding_out`), or on all of them if it holds out none, and nothing is written. `discount` is by
+    default the run's, or 0.99 beside a federation. `tell` receives progress messages.
+    """
+    if federation is not None and data:
+        raise FovaError("Give a federation or data, not both.")
+    if federation is not None:
+        return judging.judge(policy, federation, 0.99 if discount is None else discount, settings, tell)
+    if isinstance(policy, Policy):
+        raise FovaError(
+            "Say on which data the policy is to be judged: fova.judge(policy, federation), with "
+            "fova.Federation.of(transitions) or fova.Federation.of_tables(frames, columns). A run needs no data: "
+            'fova.judge("runs/NAME").'
+        )
+    if discount is not None:
+        raise FovaError("A run is judged with its own discount. Leave discount out, or give a federation.")
+    settings = argument("settings", settings, JudgeSettings | None)
+    files = [str(file) for file in data]
+    return judge_run(policy, settings, files, progress=_Telling(argument("tell", tell, Callable)))
+
+
+class _Telling(Quiet):
+    """Passes messages to a function."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+
+    def handle(self, event: Event) -> None:
+        if isinstance(event, Status | Note):
+            self._tell(event.text)
 
 
 def judge_run(
@@ -94,7 +142,7 @@ def judge_one(
     """The verdict on one policy at every client of a run."""
     settings = (settings or JudgeSettings()).combining_like(config.run.aggregation)
     promise = promise_of(config.run, config.algorithm, len(federation.clients), settings.rounds)
-    return judge(policy, federation, config.algorithm.discount, settings, tell, promise)
+    return judging.judge(policy, federation, config.algorithm.discount, settings, tell, promise)
 
 
 def judge_policies(
@@ -110,7 +158,7 @@ def judge_policies(
         if name not in policies:
             raise FovaError(f"{run.path} holds no policy of client {name!r}. Continue with: fova train --resume")
         tell(f"judging the policy of {name}")
-        found = judge(policies[name], alone(federation, name, data), discount, settings)
+        found = judging.judge(policies[name], alone(federation, name, data), discount, settings)
         figures[name] = found.clients[name]
     about = next(iter(policies.values()))
     about = replace(about, facts=about.facts | {"client": "each client's own"})
@@ -159,7 +207,8 @@ def _verdict_on_new_data(
         choices = action.names if isinstance(action, Discrete) else None
         reader = TableReader(config.columns, trained=Trained(policy.inputs, choices))
     federation = Federation.build(specs, action=action, tell=tell, reader=reader)
-    return replace(judge(policy, federation, config.algorithm.discount, settings, tell), held_out=True)
+    settings = (settings or JudgeSettings()).combining_like(config.run.aggregation)
+    return replace(judging.judge(policy, federation, config.algorithm.discount, settings, tell), held_out=True)
 
 
 def _insist_on_new(config: Config, data: Sequence[str]) -> None:

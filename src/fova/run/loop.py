@@ -407,7 +407,10 @@ class Loop:
 
     def _result(self, state: State) -> Policy:
         """The policy that the run ends with."""
-        return self.server_policy(state) if self.selection is None else self.selection.best()
+        stopped_before_any = state.round < min(self.config.run.evaluate_every, self.config.run.rounds)
+        if self.selection is None or stopped_before_any:  # or no round was judged yet
+            return self.server_policy(state)
+        return self.selection.best()
 
     def save_client_policies(self, state: State) -> None:
         """Write every client's own policy. Names of clients become names of files."""

@@ -18,7 +18,7 @@ from fova.data.transitions import Transitions
 from fova.federation import aggregation
 from fova.federation.clients import Federation
 from fova.federation.compression import COMPRESSIONS
-from fova.federation.engine import RoundReport, RoundSettings, State
+from fova.federation.engine import RoundReport, RoundSettings, State, participants
 from fova.federation.shares import Share
 from fova.federation.simulation import Simulation
 from fova.federation.statistics import (
@@ -46,9 +46,11 @@ class SimulatedEngine:
         self._turns = [turn.pooled() if pooled else turn for turn in federation.turns()]
         self._turn = 0  # the turn whose data the simulation has
         self._settings = RoundSettings(
-            local_steps=config.run.local_steps * (len(federation.clients) if pooled else 1),
+            # As many gradient steps as all clients that take part would take together.
+            local_steps=config.run.local_steps
+            * (participants(config.run.participation, len(federation.clients)) if pooled else 1),
             seed=config.run.seed,
-            participation=config.run.participation,
+            participation=1.0 if pooled else config.run.participation,
             cohort=config.run.cohort,
             aggregation=aggregation.for_algorithm(
                 config.run.aggregation, config.algorithm, config.run.largest_share

@@ -224,6 +224,7 @@ def loop_of(config: Config, run: RunDirectory, federation: Federation, progress:
         from fova.evaluation.judging.judge import JudgeSettings, judge  # with SciPy, which other runs do not need
 
         settings = JudgeSettings(rounds=SELECTION_ROUNDS, seed=config.run.seed)
+        settings = settings.combining_like(config.run.aggregation)
         discount = config.algorithm.discount
         loop.selection = Selection(run.path / FOLDER, lambda policy: judge(policy, federation, discount, settings))
     return loop
@@ -324,10 +325,7 @@ def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation |
     if all(isinstance(data, Transitions) for data in named.values()):
         if config.columns is not None:
             raise FovaError("columns says what the columns of tables mean, but these clients hold transitions.")
-        federation = Federation.of(
-            named, task, bounds, actions=config.run.actions, action_names=config.run.action_names
-        )
-        return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
+        return Federation.of(named, task, bounds, actions=config.run.actions, action_names=config.run.action_names)
     if config.columns is None:
         raise FovaError(
             "Say what the columns of the tables mean, for instance "
@@ -336,8 +334,7 @@ def _in_memory(clients: Any, config: Config, progress: Progress) -> Federation |
         )
     private = config.run.privacy != "off"
     kind = config.run.actions, config.run.action_names
-    federation = Federation.of_tables(named, config.columns, task, bounds, private, progress.note, *kind)
-    return federation.holding_out(config.run.hold_out, config.run.seed, progress.note)
+    return Federation.of_tables(named, config.columns, task, bounds, private, progress.note, *kind)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,55 +27,60 @@ from fova.algorithms.base import Learner
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
 from fova.policy import from_actor
-from fova.spaces import Space
+from fova.settings import SEEDS, Within, check_kinds, check_ranges
+from fova.spaces import Discrete, Space
 from fova.tasks import registry
 from fova.tasks.behaviour_policy import save_policy
 from fova.tasks.experience import Environments, Experience, Rows, measure_returns, sampled_actions
 from fova.tasks.soft_actor_critic import SoftActorCritic, learn
+
+COUNT = Within(1)
 
 
 @dataclass(frozen=True)
 class BehaviourConfig:
     """Soft actor-critic with automatic temperature."""
 
-    seed: int = 0
+    seed: Annotated[int, SEEDS] = 0
     """Seed of networks, environments and sampled actions."""
-    steps: int = 1_000_000
+    steps: Annotated[int, COUNT] = 1_000_000
     """Environment steps in all. Raise it to continue a finished run."""
-    segment: int = 10_000
+    segment: Annotated[int, COUNT] = 10_000
     """Environment steps between two checkpoints; each segment starts fresh episodes and ends with an evaluation."""
-    environments: int = 4
+    environments: Annotated[int, Within(1, 1000)] = 4
     """Environments stepped side by side."""
-    chunk: int = 80
+    chunk: Annotated[int, COUNT] = 80
     """Environment steps between two visits to the learner."""
-    steps_per_update: int = 2
+    steps_per_update: Annotated[int, COUNT] = 2
     """Environment steps per critic update."""
-    critic_updates: int = 2
+    critic_updates: Annotated[int, COUNT] = 2
     """Critic updates per update of actor and temperature."""
-    warmup: int = 10_000
+    warmup: Annotated[int, COUNT] = 10_000
     """First steps, taken with uniformly random actions and without learning; whole segments."""
-    batch: int = 128
+    batch: Annotated[int, COUNT] = 128
     """Transitions per update."""
-    actor_hidden: tuple[int, ...] = (128, 128)
+    actor_hidden: Annotated[tuple[int, ...], COUNT] = (128, 128)
     """Widths of the actor's hidden layers."""
-    critic_hidden: tuple[int, ...] = (192, 192)
+    critic_hidden: Annotated[tuple[int, ...], COUNT] = (192, 192)
     """Widths of the critics' hidden layers; each is followed by LayerNorm."""
-    actor_rate: float = 5e-4
+    actor_rate: Annotated[float, Within(0)] = 5e-4
     """Adam's step size for actor and temperature."""
-    critic_rate: float = 1e-3
+    critic_rate: Annotated[float, Within(0)] = 1e-3
     """Adam's step size for the critics."""
-    settle_at: int | None = None
+    settle_at: Annotated[int | None, Within(0)] = None
     """Environment steps after which both step sizes shrink to `settled` of themselves; None: they never do."""
-    settled: float = 0.3
+    settled: Annotated[float, Within(0)] = 0.3
     """What is left of the step sizes from then on."""
-    discount: float = 0.99
+    discount: Annotated[float, Within(0, 1, below=True)] = 0.99
     """Weight of the next step's value."""
-    polyak_rate: float = 0.005
+    polyak_rate: Annotated[float, Within(0, 1)] = 0.005
     """Share of the current critics that the target critics take over at every update."""
-    evaluation_episodes: int = 5
+    evaluation_episodes: Annotated[int, Within(1, 1000)] = 5
     """Episodes with sampled actions that end each segment."""
 
     def __post_init__(self) -> None:
+        check_kinds(self, "of a behaviour policy's training")
+        check_ranges(self)
         per_visit = self.steps_per_update * self.critic_updates
         for name, value, divisor in (
             ("steps", self.steps, self.segment),
@@ -126,6 +131,10 @@ def train_behaviour(
 ) -> list[Evaluation]:
     """Train, or continue training, in `directory`. Every segment writes `actor-STEPS.safetensors` there."""
     task = registry.get(task_name)
+    if isinstance(task.space.action, Discrete):
+        raise FovaError(
+            f"The task {task_name} has {task.space.action.words()}, but this training needs continuous ones."
+        )
     directory.mkdir(parents=True, exist_ok=True)
     environments = [task.make() for _ in range(max(config.environments, config.evaluation_episodes))]
     _check_bounds(task_name, environments[0])

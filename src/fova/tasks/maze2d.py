@@ -142,8 +142,7 @@ SOURCE = (
     "Layouts, physics, time limits, data recipe and reference scores: D4RL maze2d-*-v1 (Farama-Foundation/D4RL). "
     "Its expert score is the return of a controller that plans in the first episode only and then drives straight "
     "at the goal, through walls; a planner that replans in each episode scores 130 to 210, so 100 is not a "
-    "maximum. "
-    "Its random score is a mean of 100 episodes with a standard error of several points of return."
+    "maximum. Its random score is a mean of 100 episodes with a standard error of several points of return."
 )
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fova.algorithms.base import Batch, Broadcast, Learner, Metrics, Model, Temperature, replace
 from fova.algorithms.fova import Extra, Fova, awr_loss, memory_loss, vcql_loss
-from fova.algorithms.vote import BEHAVIOUR, GLOBAL, LOCAL, Vote, VoteOrder, vote, voted
+from fova.algorithms.vote import BEHAVIOUR, GLOBAL, LOCAL, Vote, VoteOrder, vote, vote_shares, voted
 from fova.networks import Categorical, CategoricalActor, DiscreteTwinCritic, polyak, taken
 from fova.spaces import Discrete
 
@@ -172,12 +172,3 @@ class DiscreteFova(Fova):
         held = self.vote_here(values)
         q_weighed = values[:, GLOBAL if self.weigh == "global" else BEHAVIOUR].min(axis=0)
         return self.weight_of(q_weighed, held.value), held.winner
-
-
-def vote_shares(winner: Int[Array, "2 batch"]) -> Metrics:
-    """The share of votes at s' that each candidate won."""
-    return {
-        "vote_local": jnp.mean(winner == LOCAL),
-        "vote_behaviour": jnp.mean(winner == BEHAVIOUR),
-        "vote_global": jnp.mean(winner == GLOBAL),
-    }

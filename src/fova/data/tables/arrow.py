@@ -155,8 +155,7 @@ def _as_arrow(source: Any, name: str) -> "pyarrow.Table":
             return pyarrow.table(source)
     raise FovaError(
         f"The data of {name!r} is a {type(source).__name__}, but must be a file, a pandas or polars frame, an "
-        "Arrow "
-        "table or a dict of columns."
+        "Arrow table or a dict of columns."
     )
 
 
@@ -186,7 +185,7 @@ def _plain(column: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":
 
     kind = column.type
     if types.is_dictionary(kind):
-        return column.cast(kind.value_type) if not _is_text(kind.value_type) else column
+        return column.cast(kind.value_type) if not is_text(kind.value_type) else column
     if types.is_decimal(kind):
         return column.cast(pyarrow.float64())
     if types.is_string_view(kind) or types.is_binary(kind) or types.is_large_binary(kind):
@@ -194,7 +193,9 @@ def _plain(column: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":
     return column
 
 
-def _is_text(kind: "pyarrow.DataType") -> bool:
+def is_text(kind: "pyarrow.DataType") -> bool:
     from pyarrow import types
 
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    if types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))

@@ -33,9 +33,8 @@ REQUIRED = {
     "reward": "what the step was worth; more is better. For a column of costs write reward=-COLUMN",
     "terminal": "the column that is 1 where the task itself ended with this row; or terminal=none: every episode "
     "was only cut off (time limit, end of the record); terminal=last: every episode really ended with its last "
-    "row; "
-    "terminal=last:COLUMN: those episodes ended whose last row has COLUMN 1. If COLUMN holds other values than 0 "
-    "and 1, write the one that means ended: terminal=last:COLUMN=died",
+    "row; terminal=last:COLUMN: those episodes ended whose last row has COLUMN 1. If COLUMN holds other values "
+    "than 0 and 1, write the one that means ended: terminal=last:COLUMN=died",
 }
 OPTIONAL = {
     "timeout": "the column that is 1 where an episode was cut off; needed without an episode column",

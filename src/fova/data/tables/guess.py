@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fova.data.tables.arrow import Columnar
+from fova.data.action_kind import FEW
+from fova.data.tables.arrow import Columnar, is_text
 from fova.data.tables.columns import MINUS, OPEN, REQUIRED, ROLES, quoted
-from fova.data.tables.logged import FEW, sentinel_in
+from fova.data.tables.logged import sentinel_in
 from fova.data.tables.look import BIRTH, COSTS, MOST_SHOWN, RESULT, WHEN, About, Look
-from fova.data.tables.values import clock, holds_numbers, is_text, numbers
+from fova.data.tables.values import clock, holds_numbers, numbers
 from fova.data.transitions import bounds_in_words
 from fova.errors import FovaError
 from fova.recipe import label
@@ -266,8 +267,7 @@ def _add_options(proposal: Proposal, looks: dict[str, Look], tables: Sequence[Co
         roles["categories"].append(actions[0].name)
         proposal.open.append(
             f"categories={actions[0].name}: the action holds whole numbers only. If they are quantities and not "
-            "codes, "
-            f"write numbers={actions[0].name} and give bounds."
+            f"codes, write numbers={actions[0].name} and give bounds."
         )
     elif choices:
         proposal.open.append(

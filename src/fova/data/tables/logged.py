@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fova.data.action_kind import FEW
 from fova.data.fields import counted, fault, shown
 from fova.data.tables import values
-from fova.data.tables.arrow import Columnar, open_table
+from fova.data.tables.arrow import Columnar, is_text, open_table
 from fova.data.tables.columns import Columns, Resolved
 from fova.data.tables.ordering import Flags, Ordered, ordered
 from fova.data.tables.values import Coded
@@ -23,7 +24,6 @@ from fova.recipe import NO_VALUE, Input, Missing
 
 SENTINELS = (-99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0, 999999.0)
 LEAST_GAP = 10.0  # between such a number and all others
-FEW = 50  # an action column with at most so many different whole numbers may hold codes
 
 
 @dataclass
@@ -134,9 +134,9 @@ def _input(table: Columnar, name: str, columns: Columns) -> tuple[Floats | Coded
         return values.categories(table, name, na), []
     from pyarrow import types
 
-    if types.is_dictionary(kind) and not values.is_text(kind):
+    if types.is_dictionary(kind) and not is_text(kind):
         return values.categories(table, name, na), []
-    if not values.is_text(kind) or values.holds_numbers(table.column(name), na):
+    if not is_text(kind) or values.holds_numbers(table.column(name), na):
         return values.numbers(table, name, na)
     values.refuse_doubtful_text(table, name, na)
     coded = values.categories(table, name, na)
@@ -213,7 +213,7 @@ def _actions(table: Columnar, roles: Resolved, columns: Columns) -> tuple[Floats
             f"is a choice among values, and there are {len(roles.actions)} action columns. Several choices at once "
             "are not supported: join them into one column, or say that they are quantities (numbers=...).",
         )
-    if values.is_text(table.kinds[choices[0]]) and choices[0] not in columns.categories:
+    if is_text(table.kinds[choices[0]]) and choices[0] not in columns.categories:
         values.refuse_doubtful_text(table, choices[0], na)
     coded = values.categories(table, choices[0], na)
     values.refuse_missing(table, choices[0], coded.codes == NO_VALUE, "An unknown action cannot be learned from.")
@@ -232,7 +232,7 @@ def _is_choice(table: Columnar, name: str, columns: Columns) -> bool:
         return False
     if values.is_marked_category(kind) or values.is_whole(kind):
         return True
-    return values.is_text(kind) and not values.holds_numbers(table.column(name), columns.na or ())
+    return is_text(kind) and not values.holds_numbers(table.column(name), columns.na or ())
 
 
 def _ask_about_whole_numbers(table: Columnar, name: str, column: Floats, columns: Columns) -> None:
@@ -266,8 +266,7 @@ def _refuse_sentinels(file: str, columns: Columns, found: dict[str, Floats | Cod
                 file,
                 name,
                 f"holds {value:g} in {counted(count, 'row')}, far from its other values ({least:g} to {most:g}). "
-                "If "
-                f"it marks a missing value, add na={value:g} to --columns; if it is a true value, add na=none.",
+                f"If it marks a missing value, add na={value:g} to --columns; if it is a true value, add na=none.",
             )
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fova.data.tables.arrow import Columnar
+from fova.data.tables.arrow import Columnar, is_text
 from fova.data.tables.columns import ENDED, LAST
-from fova.data.tables.values import holds_numbers, is_text, is_whole
+from fova.data.tables.values import holds_numbers, is_whole
 from fova.recipe import label
 
 ENOUGH = 200_000  # rows that are looked at
@@ -23,8 +23,7 @@ WORDS = {
     "crashed outcome alive survived survival",
     "reward": "reward rewards score return payoff utility profit cost costs penalty penalties expense expenses",
     "episode": "episode episodes patient subject stay icustay hadm admission encounter visit trip session "
-    "trajectory "
-    "traj ride flight user customer vehicle",
+    "trajectory traj ride flight user customer vehicle",
     "time": "time timestamp step steps hour day minute date datetime charttime tick t seq sequence",
     "action": "action actions dose dosage treatment drug therapy insulin control command setpoint offer bid price "
     "decision arm lane",

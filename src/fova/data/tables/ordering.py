@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fova.data.fields import counted, fault
-from fova.data.tables.arrow import Columnar
+from fova.data.tables.arrow import Columnar, is_text
 from fova.data.tables.columns import ENDED, Resolved
-from fova.data.tables.values import Clock, categories, clock, episodes, equal, flags, is_text
+from fova.data.tables.values import Clock, categories, clock, episodes, equal, flags
 from fova.recipe import label
 
 Flags = NDArray[np.bool_]
@@ -104,8 +104,7 @@ def _notes_on_irregular_times(name: str, when: Clock, last: Flags) -> list[str]:
     shortest, longest = (_duration(value, when.per_second) for value in (float(steps.min()), float(steps.max())))
     return [
         f"{name}: time steps are irregular. The usual one is {_duration(usual, when.per_second)}, but "
-        f"{odd.mean():.1%} "
-        f"differ, from {shortest} to {longest}. Training counts every row as one step."
+        f"{odd.mean():.1%} differ, from {shortest} to {longest}. Training counts every row as one step."
     ]
 
 

@@ -130,8 +130,7 @@ def agree(surveys: Mapping[str, Survey], columns: Columns) -> Agreement:
     if odd is not None:
         raise FovaError(
             f"The action is a choice at one of the clients {min(surveys)!r} and {odd!r}, and a number at the "
-            "other. "
-            "Store it in the same way at all clients, or say what it is: categories=... or numbers=..."
+            "other. Store it in the same way at all clients, or say what it is: categories=... or numbers=..."
         )
     if {"category"} != next(iter(kinds.values())):
         return Agreement(Recipe(inputs), tuple(first.actions), None)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fova.data.fields import counted, decoding, fault, refuse_unclear_labels, shown
-from fova.data.tables.arrow import Columnar
+from fova.data.tables.arrow import Columnar, is_text
 from fova.data.transitions import Floats
 from fova.recipe import NO_LABEL, NO_VALUE, as_number, label
 
@@ -159,14 +159,6 @@ def holds_numbers(column: Any, na: Sequence[str]) -> bool:
 
 
 # --- Categories --------------------------------------------------------------------------------------------
-
-
-def is_text(kind: "pyarrow.DataType") -> bool:
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        return is_text(kind.value_type)
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def is_whole(kind: "pyarrow.DataType") -> bool:

@@ -127,9 +127,6 @@ def judge(
 ) -> Verdict:
     """How good a policy is for each client of a federation, and how far to trust that.
 
-        federation = fova.Federation.of(clients).holding_out(0.1)
-        print(fova.judge("runs/wards", federation).sentence())
-
     `policy` is a policy, a run directory or a policy's file. The policy is judged on the episodes that the
     federation holds out. If it holds out none, it is judged on all episodes, and the verdict says so. `tell`
     receives progress messages. `promise` lets the rounds of the fit keep what clients were promised. Figures are

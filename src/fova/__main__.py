@@ -1,0 +1,5 @@
+"""`python -m fova` is the command `fova`, with the Python that one names."""
+
+from fova.commands.main import main
+
+main()
