@@ -53,10 +53,10 @@ def make_run(
 
 def start_run(directory: Path, algorithm: str = "fova", task: str | None = TASK, **changes: Any) -> Path:
     """A run as it is before its first round; enough where only the configuration matters."""
-    clients = changes.pop("clients", CLIENTS)
+    clients, columns = changes.pop("clients", CLIENTS), changes.pop("columns", None)
     run = {name: changes.pop(name) for name in list(changes) if name in RunConfig.__dataclass_fields__}
     configured = algorithms.configure(algorithm, **NETWORKS | changes)
-    config = Config(task, clients, configured, algorithm, RunConfig(**RUN | run))
+    config = Config(task, clients, configured, algorithm, RunConfig(**RUN | run), columns)
     RunDirectory(directory).create(config)
     return directory
 

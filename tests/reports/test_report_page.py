@@ -4,15 +4,20 @@ import base64
 import hashlib
 import html
 import re
+import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 
+import hospitals
+from fova.commands.train import parse_train
+from fova.data.tables.columns import Columns
 from fova.federation.client_specs import ClientSpec
 from fova.reports.groups import read_groups
 from fova.reports.page import page, write_report
 from fova.reports.scenes import Scene
+from fova.run.config import load_config
 from fova.tasks import registry
 from made_runs import CLIENTS, described, entries, interrupt, make_network_run, make_run, result, start_run
 
@@ -183,6 +188,19 @@ def test_a_run_can_be_run_again(tmp_path):
     assert "fova train --task maze2d-umaze --clients expert random --size 400 --rounds 4" in text
 
 
+def test_a_run_on_tables_can_be_run_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    clients = tuple(ClientSpec(str(file)) for file in hospitals.write(tmp_path, ("north", "south")))
+    columns = Columns.of([*hospitals.COLUMNS, "na=-999,'-'"], ["hr=carry-mean", "la*=mean:1.8"])
+    run = start_run(
+        tmp_path / "one", "fed-bc", None, clients=clients, columns=columns, action_low=(0.0,), action_high=(2.0,)
+    )
+    (printed,) = re.findall(r"<code>(fova train --clients .*?)</code>", page_of([run], tmp_path))
+    again, _ = parse_train(shlex.split(html.unescape(printed))[2:])
+    assert again == load_config(run / "config.toml")
+    assert again.columns == columns
+
+
 def test_an_algorithm_that_has_moved_is_told_of(tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text(MINE)
@@ -196,7 +214,7 @@ def test_an_algorithm_that_has_moved_is_told_of(tmp_path):
 
 def test_named_clients_need_the_configuration(tmp_path):
     run = start_run(tmp_path / "one", clients=(ClientSpec("expert", 400, name="north"),))
-    assert "Flags cannot describe these clients" in page_of([run], tmp_path)
+    assert "Flags cannot describe this run" in page_of([run], tmp_path)
 
 
 def test_a_run_under_way_is_a_report_too(tmp_path):

@@ -195,4 +195,4 @@ def _command(record: Record) -> tuple[str | None, str]:
         command = train_command(load_config(record.directory / "config.toml"))
     except FovaError as error:  # an algorithm's file that has moved, a setting of another version
         return None, f"This version cannot write the run as one command. {error}"
-    return command, "" if command else "Flags cannot describe these clients; the configuration file can."
+    return command, "" if command else "Flags cannot describe this run; the configuration file can."

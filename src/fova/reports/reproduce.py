@@ -1,7 +1,7 @@
 """The command that runs a configuration again, to the letter.
 
 Flags are written only where a setting differs from its default, so the command stays short. What flags cannot say
-(named clients, offsets) needs the configuration file.
+(named clients, offsets, a vocabulary of categories) needs the configuration file.
 """
 
 import os
@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from fova import algorithms
+from fova.federation.client_specs import ClientSpec
 from fova.run.config import Config, RunConfig
 from fova.run.records import Record
 from fova.settings import setting_name
@@ -18,16 +19,18 @@ from fova.settings import setting_name
 def train_command(config: Config) -> str | None:
     """`fova train` with flags, or None where only a configuration file can say it."""
     sizes = {client.size for client in config.clients}
-    named = any(client.name is not None or client.offset is not None for client in config.clients)
+    plain = all(client == ClientSpec(client.data, client.size) for client in config.clients)
+    columns = [] if config.columns is None else config.columns.to_flags()
     settings = _changed(config.run, RunConfig()) | _changed(
         config.algorithm, algorithms.configure(config.algorithm_name)
     )
-    if named or len(sizes) != 1 or not all(_fits_a_flag(value) for value in settings.values()):
+    if not plain or len(sizes) != 1 or columns is None or not all(map(_fits_a_flag, settings.values())):
         return None
     words = ["--task", config.task] if config.task else []
     words += ["--clients", *(_from_here(client.data) for client in config.clients)]
     if None not in sizes:
         words += ["--size", str(sizes.pop())]
+    words += columns
     if config.algorithm_name != "fova":
         words += ["--algorithm", _from_here(config.algorithm_name)]
     for name, value in settings.items():
