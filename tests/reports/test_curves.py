@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 from fova.errors import FovaError
 from fova.reports import curves, palette
 from fova.reports.groups import read_groups
-from fova.reports.series import votes
+from fova.reports.series import Votes, votes
 from made_runs import described, entries, make_run, result, start_run
 
 
@@ -61,6 +61,21 @@ def test_votes_are_stacked_in_the_colours_of_the_candidates(seeds):
     assert colours == [palette.BLUE.lower(), palette.ORANGE.lower(), palette.GREEN.lower()]
     top = figure.axes[0].collections[-1].get_paths()[0].vertices[:, 1].max()
     assert top == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("style", curves.STYLES)
+def test_the_legend_of_the_votes_is_whole(clients, style):
+    shares = dict.fromkeys(palette.VOTERS, [1 / 3, 1 / 3])
+    look, size = curves.STYLES[style]
+    with matplotlib.rc_context({**curves.LOOK, **look, "figure.figsize": size}):
+        figure = curves.vote_figure([Votes(f"ward-{i}", [1.0, 2.0], shares, []) for i in range(clients)])
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0
+    assert box.x1 <= figure.bbox.x1
+    assert not any(box.overlaps(axes.get_tightbbox()) for axes in figure.axes if axes.get_visible())
 
 
 def test_what_cannot_be_drawn_is_said(seeds, tmp_path):

@@ -179,7 +179,7 @@ def training_figure(group: Group, titled: bool = True) -> Figure:
 def returns_figure(group: Group) -> Figure:
     """Every client's data and policy at the end, and the server's policy as a line through all."""
     rows = client_returns(group)
-    height = (1.2 + 0.34 * len(rows)) * matplotlib.rcParams["font.size"] / LOOK["font.size"]
+    height = (1.2 + 0.34 * len(rows)) * _letters()
     figure = Figure(figsize=(matplotlib.rcParams["figure.figsize"][0], height), layout="constrained")
     axes = figure.subplots()
     mark: dict[str, Any] = {
@@ -211,7 +211,9 @@ def vote_figure(found: Sequence[Votes]) -> Figure:
     """One panel per client: the shares of the votes that each candidate won, stacked."""
     columns = min(4, len(found))
     rows = -(-len(found) // columns)
-    figure = Figure(figsize=(max(3.0, 1.9 * columns), 0.7 + 1.6 * rows), layout="constrained")
+    letters = _letters()
+    size = (letters * max(4.4, 1.9 * columns), letters * (0.7 + 1.6 * rows))
+    figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axes in panels.flat[len(found) :]:
         axes.set_visible(False)
@@ -226,10 +228,15 @@ def vote_figure(found: Sequence[Votes]) -> Figure:
         )
         axes.set(title=client.client, ylim=(0, 1), yticks=[0, 0.5, 1], yticklabels=["0%", "50%", "100%"])
         axes.margins(x=0)
-    figure.supxlabel(STEPS, fontsize=10)
+    figure.supxlabel(STEPS, fontsize=matplotlib.rcParams["font.size"])
     handles, labels = panels.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, handlelength=1.5, columnspacing=1.5)
     return figure
+
+
+def _letters() -> float:
+    """The size of the style's letters, as a multiple of the usual size."""
+    return float(matplotlib.rcParams["font.size"] / LOOK["font.size"])
 
 
 def _legend_below(figure: Figure, axes: Axes) -> None:
