@@ -33,9 +33,20 @@ def test_several_settings_have_a_file_each_but_share_the_curves(seeds, tmp_path)
     other = read_groups([make_run(tmp_path / "other", algorithm="fed-bc")])
     names = [path.name for path in curves.write_plots([*seeds, *other], tmp_path / "plots", ["svg"])]
     assert names == [
-        "learning-curve.svg", "server-and-clients-1-fova.svg", "votes-1-fova.svg",
-        "server-and-clients-2-fed-bc.svg",
+        "learning-curve.svg", "server-and-clients-fova.svg", "votes-fova.svg", "server-and-clients-other.svg",
     ]  # fmt: skip
+    same = read_groups([make_run(tmp_path / "again/other", algorithm="fed-bc", reward_scale=0.5)])
+    names = [path.name for path in curves.write_plots([*other, *same], tmp_path / "plots", ["svg"])]
+    assert names == ["learning-curve.svg", "server-and-clients-1-other.svg", "server-and-clients-2-other.svg"]
+
+
+def test_without_a_played_policy_the_returns_of_the_data_are_drawn(tmp_path):
+    group = read_groups([make_run(tmp_path / "files", task=None)])
+    names = [path.name for path in curves.write_plots(group, tmp_path / "plots", ["svg"])]
+    assert names == ["returns-of-the-data.svg", "votes.svg"]
+    (axes,) = curves.returns_figure(group[0]).axes
+    (marks,) = axes.get_lines()
+    assert list(marks.get_ydata()) == list(axes.get_yticks()) == [0, 1]  # every mark on its client's line
 
 
 def test_the_curve_its_band_and_the_level_of_the_data(seeds):
@@ -66,7 +77,7 @@ def test_votes_are_stacked_in_the_colours_of_the_candidates(seeds):
 @pytest.mark.parametrize("clients", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("style", curves.STYLES)
 def test_the_legend_of_the_votes_is_whole(clients, style):
-    shares = dict.fromkeys(palette.VOTERS, [1 / 3, 1 / 3])
+    shares = {voter: [1 / 3, 1 / 3] for voter in palette.VOTERS}
     look, size = curves.STYLES[style]
     with matplotlib.rc_context({**curves.LOOK, **look, "figure.figsize": size}):
         figure = curves.vote_figure([Votes(f"ward-{i}", [1.0, 2.0], shares, []) for i in range(clients)])

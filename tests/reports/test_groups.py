@@ -14,6 +14,15 @@ def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path):
     assert [(group.label, group.seeds) for group in groups] == [("fova", [1, 2]), ("fedora", [0])]
 
 
+def test_a_group_is_called_as_its_runs(tmp_path):
+    one, *seeds = (
+        start_run(tmp_path / name, seed=seed) for seed, name in enumerate(("doses", "wards-1", "wards-12"))
+    )
+    assert [group.name for group in (*read_groups([one]), *read_groups(seeds))] == ["doses", "wards"]
+    (together,) = read_groups([one, *seeds])
+    assert together.name == "fova"  # the names have nothing in common
+
+
 def test_labels_say_which_settings_differ(tmp_path):
     start_run(tmp_path / "a", lam=1.0)
     start_run(tmp_path / "b", lam=2.0)

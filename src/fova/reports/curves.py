@@ -115,26 +115,41 @@ def write_plots(
 
 
 def _pictures(groups: Sequence[Group], metric: str, titled: bool) -> dict[str, Callable[[], Figure]]:
-    """Name of a file -> how its picture is drawn. With several settings their number is part of the name."""
+    """Name of a file -> how its picture is drawn. With several settings the name of the run is part of it."""
     pictures: dict[str, Callable[[], Figure]] = {}
     by_data = comparable([group for group in groups if metric_curve(group, metric) is not None])
     if not by_data and metric != "return":
         raise unknown("metric of these runs", metric, [*METRICS, *logged_metrics(groups)])
     kind = "learning-curve" if metric == "return" else f"curve-{metric.replace('_', '-')}"
     for name, alike in by_data.items():
-        ending = f"-{re.sub(r'[^a-z0-9]+', '-', name.lower())}" if len(by_data) > 1 else ""
+        ending = f"-{_in_a_name(name)}" if len(by_data) > 1 else ""
         pictures[f"{kind}{ending}"] = partial(learning_figure, alike, metric, titled)
     if metric != "return":
         return pictures
-    for i, group in enumerate(groups, 1):
-        ending = f"-{i}-{group.algorithm}" if len(groups) > 1 else ""
+    for group, ending in zip(groups, _endings(groups)):
         if mean_client_curve(group) is not None:
             pictures[f"server-and-clients-over-training{ending}"] = partial(training_figure, group, titled)
-        if any(row.data is not None or row.policy is not None for row in client_returns(group)):
+        rows = client_returns(group)
+        if group.finals or any(row.policy is not None for row in rows):
             pictures[f"server-and-clients{ending}"] = partial(returns_figure, group)
+        elif any(row.data is not None for row in rows):
+            pictures[f"returns-of-the-data{ending}"] = partial(returns_figure, group)
         if votes(group):
             pictures[f"votes{ending}"] = partial(vote_figure, votes(group))
     return pictures
+
+
+def _endings(groups: Sequence[Group]) -> list[str]:
+    """What tells the files of several settings apart: the name of the run, and a number where it is not enough."""
+    if len(groups) == 1:
+        return [""]
+    names = [_in_a_name(group.name) for group in groups]
+    return [f"-{name}" if names.count(name) == 1 else f"-{i}-{name}" for i, name in enumerate(names, 1)]
+
+
+def _in_a_name(words: str) -> str:
+    """Words as part of a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
 # --- The pictures ---
@@ -188,9 +203,11 @@ def returns_figure(group: Group) -> Figure:
         "markeredgewidth": 0.6,
         "markersize": 7,
     }
+    # Two marks of a client stand a little apart, so that neither hides the other.
+    apart = 0.13 if any(row.data is not None and row.policy is not None for row in rows) else 0.0
     for what, form, colour, shift, label in (
-        ("data", "D", DATA, -0.13, "a client's data"),
-        ("policy", "o", CLIENT, 0.13, "its own policy at the end"),
+        ("data", "D", DATA, -apart, "a client's data"),
+        ("policy", "o", CLIENT, apart, "its own policy at the end"),
     ):
         known = [(getattr(row, what), i + shift) for i, row in enumerate(rows) if getattr(row, what) is not None]
         if known:

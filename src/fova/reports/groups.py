@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,12 @@ class Group:
     @property
     def first(self) -> Record:
         return self.records[0]
+
+    @property
+    def name(self) -> str:
+        """The name of its run. Of several runs, what their names begin with, or the algorithm."""
+        words = zip(*(record.directory.resolve().name.split("-") for record in self.records))
+        return "-".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, words)) or self.algorithm
 
     @property
     def task(self) -> str | None:
