@@ -1,5 +1,6 @@
 """The verdict and the training diagnostics on the page of a run without a task."""
 
+import html
 import json
 from dataclasses import replace
 
@@ -46,6 +47,26 @@ def test_a_judged_run_answers_whether_it_would_be_better(run, tmp_path):
     assert "the policy: 7.00 [6.00, 8.00]" in page
     assert "in 90 % of the states" in page
     assert "The judge estimates: Better than current practice at 2 of 2 clients." in page
+
+
+def test_every_return_says_which_one_it_is(tmp_path):
+    run = make_run(tmp_path / "run", task=None, hold_out=0.5)
+    before = write_report([run], tmp_path / "before.html", {}).read_text()
+    assert (
+        "One seed. Undiscounted returns, for the data those of the episodes that the clients train on.<" in before
+    )
+    verdict(run)
+    page = html.unescape(write_report([run], tmp_path / "page.html", {}).read_text())
+    assert "train on; the judge's figures are discounted returns of held-out episodes." in page
+    assert ">undiscounted return of an episode<" in page
+    assert ">discounted return from the first state<" in page
+    assert (
+        "the logged episodes earned 5.00. These are discounted returns from the first state of an episode "
+        "(discount 0.99); the estimate is worth 0.07 a step. An episode that was cut off counts as going on: in "
+        "the logged returns the mean value of the data is added for the rest of it."
+    ) in page
+    assert "The undiscounted return of the same logged episodes, with nothing added, is 9.00 on average." in page
+    assert "; returns are undiscounted" in page
 
 
 def test_runs_with_a_task_are_judged_too(tmp_path):

@@ -107,6 +107,8 @@ def _caption(columns: Sequence[str]) -> str:
     words = ["Every client: its data and its own policy at the end"]
     if "weight" in columns:
         words.append("weight is its share at the server in the last round")
+    if any(column.startswith("return") for column in columns):
+        words.append("returns are undiscounted")
     if "votes for its data" in columns:
         words.append("votes are those of the last fifth of the run")
     if "distance" in columns:

@@ -21,6 +21,7 @@ from fova.evaluation.statistics import bands
 from fova.reports.groups import Group, comparable
 from fova.reports.palette import CLIENT, DATA, NAMES, SERVER, VOTER_WORDS, VOTERS, styles
 from fova.reports.series import (
+    RETURN,
     STEPS,
     Curve,
     Votes,
@@ -215,7 +216,7 @@ def returns_figure(group: Group) -> Figure:
     if group.finals and group.mode != "local":
         axes.axvline(float(np.mean(group.finals)), color=NAMES[SERVER], linewidth=2, label="the server's policy")
     axes.set(
-        xlabel="return",
+        xlabel=RETURN,
         yticks=range(len(rows)),
         yticklabels=[row.client for row in rows],
         ylim=(len(rows) - 0.5, -0.5),

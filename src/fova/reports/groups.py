@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fova.errors import FovaError
+from fova.evaluation.judging.verdict import Verdict
 from fova.federation.client_specs import complete
 from fova.run.records import Record, read_record
 from fova.settings import setting_name
@@ -47,6 +48,11 @@ class Group:
     @property
     def seeds(self) -> list[int]:
         return [record.seed for record in self.records]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the first run that was judged; None if none was."""
+        return next((record.verdict for record in self.records if record.verdict is not None), None)
 
     @property
     def client_names(self) -> list[str]:

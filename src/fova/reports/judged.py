@@ -25,10 +25,9 @@ class JudgedSection:
 
 def judged_section(group: Group) -> JudgedSection | None:
     """The verdict on the first run that was judged; None if none was."""
-    verdict = next((record.verdict for record in group.records if record.verdict is not None), None)
-    if verdict is None:
+    if group.verdict is None:
         return None
-    return JudgedSection([verdict.sentence(), *_how(verdict)], [_chart(verdict)])
+    return JudgedSection([group.verdict.sentence(), *_how(group.verdict)], [_chart(group.verdict)])
 
 
 def _how(verdict: Verdict) -> list[str]:
@@ -39,8 +38,10 @@ def _how(verdict: Verdict) -> list[str]:
     words = [
         f"Over all clients the policy is estimated to earn {_interval(figures)}, and the logged episodes earned "
         f"{figures.data_value:.2f}. These are discounted returns from the first state of an episode (discount "
-        f"{verdict.discount:g}); the estimate is worth {per_step:.3g} a step. An episode in the data has an "
-        f"undiscounted return of {figures.data_return:.2f} on average.",
+        f"{verdict.discount:g}); the estimate is worth {per_step:.3g} a step. An episode that was cut off counts "
+        "as going on: in the logged returns the mean value of the data is added for the rest of it. The "
+        "undiscounted return of the same logged episodes, with nothing added, is "
+        f"{figures.data_return:.2f} on average.",
         f"The estimate comes from fitted Q evaluation on {figures.episodes} logged episodes, without a simulator. "
         f"The policy acts as somebody in the data did in {inside} of the states. The root mean square Bellman "
         f"error is {figures.bellman_error:.3g} a step; along logged episodes it adds up to {figures.bias:.2f}. The "
@@ -71,7 +72,7 @@ def _chart(verdict: Verdict) -> Chart:
         svg.interval_chart(title, words, shown, "discounted return from the first state"),
         svg.legend(
             [
-                svg.Key("return of the logged episodes", DATA, "diamond", series="data"),
+                svg.Key("discounted return of the logged episodes", DATA, "diamond", series="data"),
                 svg.Key("estimate for the policy, with its 90 % interval", SERVER, "circle", series="estimate"),
             ]
         ),
