@@ -9,15 +9,21 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
+import pytest
 
 import hospitals
+from fova.commands.run_arguments import parse_run
+from fova.commands.server import ServerOptions
 from fova.commands.train import parse_train
 from fova.data.tables.columns import Columns
+from fova.errors import FovaError
 from fova.federation.client_specs import ClientSpec
+from fova.network.server_config import ServerConfig, write_server
 from fova.reports.groups import read_groups
 from fova.reports.page import page, write_report
 from fova.reports.scenes import Scene
 from fova.run.config import load_config
+from fova.run.directory import RunDirectory
 from fova.tasks import registry
 from made_runs import CLIENTS, described, entries, interrupt, make_network_run, make_run, result, start_run
 
@@ -164,6 +170,29 @@ def test_a_federation_over_a_network_tells_who_took_part(tmp_path):
     assert took_part == {"east": ["3", "", ""], "north": ["2", "1", ""], "south": ["2", "", "1"]}
     assert "Submissions were rejected: north (1 round)." in text
     assert "fova server --config " in text
+
+
+def test_a_federation_over_a_network_can_be_run_again(tmp_path):
+    run = make_network_run(tmp_path / "far away")
+    network = ServerConfig(
+        min_clients=3, eject_after=0, judge=True, judge_rounds=5, observation=3, action=2, host="127.0.0.1",
+        port=9000, certificates="my keys", control_hosts=("10.0.0.7", "10.0.0.8"),
+    )  # fmt: skip
+    for changed in (network, ServerConfig(observation=3, action=2)):
+        write_server(RunDirectory(run), "a number", changed)
+        text = html.unescape(page_of([run], tmp_path))
+        assert "Flags cannot describe" not in text
+        assert "Start every client with fova client" in text
+        assert "a number" not in text
+        (printed,) = re.findall("<code>(fova server .*?)</code>", text)
+        tables = {"server": ("fova.network.server_config", "ServerConfig")}
+        again, options = parse_run(shlex.split(printed)[2:], ServerOptions, "fova server", tables)
+        assert again == load_config(run / "config.toml")
+        assert (run / "config.toml").read_text().count("To run it again: fova server --config THIS_FILE") == 1
+        assert options.server == changed
+    (run / "server.json").write_text('{"run_id": "a", "host": {}}')
+    with pytest.raises(FovaError, match=r"server\.json: host is {}"):
+        page_of([run], tmp_path)
 
 
 def test_returns_of_data_that_are_not_known_are_not_told(tmp_path):

@@ -96,7 +96,7 @@ class VoteSection:
 
 @dataclass(frozen=True)
 class RunAgain:
-    """How to run a group's first run again. Without a command, `no_command` says why."""
+    """How to run a group's first run again. Without a command, `no_command` says why, or what else has to start."""
 
     command: str | None
     no_command: str
@@ -189,8 +189,17 @@ def _run_again(group: Group) -> RunAgain:
     return RunAgain(command, reason, config_command(record), seeds, record.config_text)
 
 
+OVER_NETWORK = (
+    "The command starts the server only. Start every client with fova client, as before: clients keep their data "
+    "and their own settings. The run does not record whether connections were encrypted: if they were not, add "
+    "--insecure at the server and at every client."
+)
+
+
 def _command(record: Record) -> tuple[str | None, str]:
     """The command with flags; without one, the reason."""
+    if record.over_network:
+        return None, OVER_NETWORK
     try:
         command = train_command(load_config(record.directory / "config.toml"))
     except FovaError as error:  # an algorithm's file that has moved, a setting of another version

@@ -12,7 +12,8 @@ from typing import Any
 from fova import algorithms
 from fova.federation.client_specs import ClientSpec
 from fova.run.config import Config, RunConfig
-from fova.run.records import Record
+from fova.run.directory import RunDirectory
+from fova.run.records import Record, read_table
 from fova.settings import setting_name
 
 
@@ -45,8 +46,28 @@ def _from_here(name: str) -> str:
 
 def config_command(record: Record) -> str:
     """The command that runs the configuration file again; a federation over a network starts with its server."""
-    command = "server" if record.over_network else "train"
-    return f"fova {command} --config {shlex.quote(str(record.directory / 'config.toml'))}"
+    file = ["--config", str(record.directory / "config.toml")]
+    if record.over_network:
+        return f"fova server {shlex.join([*file, *_server_flags(record)])}"
+    return f"fova train {shlex.join(file)}"
+
+
+def _server_flags(record: Record) -> list[str]:
+    """The server's settings, which are not in the configuration file. All are written: defaults may change.
+
+    They are read without `fova.network`, which needs Flower.
+    """
+    about = read_table(RunDirectory(record.directory), "server.json")
+    words = []
+    for name, given in about.content.items():
+        value = tuple(given) if isinstance(given, list) else given
+        unused = name == "judge_rounds" and not about.content.get("judge")
+        if name == "run_id" or unused or value is None or value is False or value == ():
+            continue
+        if not _fits_a_flag(value):
+            raise about.wrong(name, given, "must be a number, a text or a list of these")
+        words += _flag(name.replace("_", "-"), value)
+    return words
 
 
 def _changed(settings: Any, defaults: Any) -> dict[str, Any]:

@@ -288,9 +288,10 @@ class Config:
             "columns": None if self.columns is None else self.columns.to_table(),
             "client": [asdict(replace(client, data=seen(client.data))) for client in self.clients],
         }
-        return f"# A run of fova {__version__}. To run it again: fova train --config THIS_FILE\n\n" + tomli_w.dumps(
-            _without_none(tables)
-        )
+        # Clients of a federation over a network are not known to its server.
+        again = "train --config THIS_FILE" if self.clients else "server --config THIS_FILE (and see server.json)"
+        heading = f"# A run of fova {__version__}. To run it again: fova {again}\n\n"
+        return heading + tomli_w.dumps(_without_none(tables))
 
 
 def _changed(settings: Any) -> dict[str, Any]:
