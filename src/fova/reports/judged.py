@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from fova.evaluation.judging.participation import Participation, in_words, taking_part
 from fova.evaluation.judging.verdict import Figures, Verdict
 from fova.reports import svg
-from fova.reports.cells import Cell, Table
+from fova.reports.cells import Cell, Table, number_cell
 from fova.reports.charts import Chart
 from fova.reports.groups import Group
 from fova.reports.palette import DATA, SERVER
+from fova.reports.ranking import judged_settings
 
 MOST_CLIENTS = 24
 
@@ -85,6 +86,27 @@ def _row(name: str, figures: Figures) -> svg.Interval:
     known = all(map(math.isfinite, (figures.low, figures.high)))
     low, high = (figures.low, figures.high) if known else (figures.value, figures.value)
     return svg.Interval(name, figures.data_value, figures.value, low, high)
+
+
+# --- Settings beside one another ---
+
+
+def judged_table(groups: Sequence[Group]) -> Table | None:
+    """One row per setting that was judged, the best estimate first; None if none was."""
+    rows = [
+        [
+            Cell(one.setting, one.setting),
+            Cell(str(len(one.verdicts)), len(one.verdicts)),
+            number_cell(one.value, "{:,.2f}"),
+            number_cell(one.gain, "{:+,.2f}"),
+            Cell(one.better_off, one.better),
+            Cell(one.covered, one.inside),
+        ]
+        for one in judged_settings(groups)
+    ]
+    columns = ("setting", "seeds", "estimate", "better than the data by", "clients better off", "inside the data")
+    caption = "The judge's estimates for all clients together: discounted returns, the highest first"
+    return Table(caption, columns, rows) if rows else None
 
 
 # --- Federated against local ----------------------------------------------------------------------------------

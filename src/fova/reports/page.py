@@ -12,11 +12,18 @@ from typing import TypeVar
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
 from fova.reports import charts, story
-from fova.reports.cells import RUN_COLUMNS, Table, client_comparison, clients_table, run_row, summary_table
+from fova.reports.cells import Table, client_comparison, clients_table, runs_table, summary_table
 from fova.reports.charts import Chart, VoteCharts
 from fova.reports.diagnostics import diagnostics
 from fova.reports.groups import Group, comparable, read_groups
-from fova.reports.judged import JudgedSection, judged_section, participation_sentences, participation_tables
+from fova.reports.judged import (
+    JudgedSection,
+    judged_section,
+    judged_table,
+    participation_sentences,
+    participation_tables,
+)
+from fova.reports.ranking import ranking_in_words
 from fova.reports.rendering import Live, render
 from fova.reports.reproduce import config_command, train_command
 from fova.reports.scenes import Scene, scene
@@ -142,14 +149,16 @@ def _overview(groups: Sequence[Group]) -> Overview:
     parts = [
         ComparisonPart(
             name if len(by_data) > 1 else "",
-            [*story.comparison(members), *participation_sentences(members)],
+            [*story.comparison(members), *ranking_in_words(members), *participation_sentences(members)],
             _present(charts.learning_curves(members)),
-            [*_present(summary_table(members), client_comparison(members)), *participation_tables(members)],
+            [
+                *_present(summary_table(members), judged_table(members), client_comparison(members)),
+                *participation_tables(members),
+            ],
         )
         for name, members in by_data.items()
     ]
-    rows = [run_row(group, record) for group in groups for record in group.records]
-    return Overview(parts, Table("Every run", RUN_COLUMNS, rows))
+    return Overview(parts, runs_table(groups))
 
 
 def _group_section(group: Group, groups: Sequence[Group], picture: Scene | str | None) -> GroupSection:
