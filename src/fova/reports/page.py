@@ -107,7 +107,7 @@ class RunAgain:
 
     command: str | None
     no_command: str
-    config_command: str
+    config_command: str | None
     seeds: str
     config: str
 
@@ -205,10 +205,18 @@ OVER_NETWORK = (
 )
 
 
+IN_MEMORY = (
+    "The clients' data was in memory, so no command repeats the run. In Python, give fova.train the same data and "
+    "the settings below."
+)
+
+
 def _command(record: Record) -> tuple[str | None, str]:
     """The command with flags; without one, the reason."""
     if record.over_network:
         return None, OVER_NETWORK
+    if not record.config.clients:
+        return None, IN_MEMORY
     try:
         command = train_command(load_config(record.directory / "config.toml"))
     except FovaError as error:  # an algorithm's file that has moved, a setting of another version

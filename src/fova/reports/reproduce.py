@@ -44,12 +44,15 @@ def _from_here(name: str) -> str:
     return os.path.relpath(name) if os.path.isabs(name) else name
 
 
-def config_command(record: Record) -> str:
-    """The command that runs the configuration file again; a federation over a network starts with its server."""
+def config_command(record: Record) -> str | None:
+    """The command that runs the configuration file again; a federation over a network starts with its server.
+
+    None where the data was in memory: the file does not describe it.
+    """
     file = ["--config", str(record.directory / "config.toml")]
     if record.over_network:
         return f"fova server {shlex.join([*file, *_server_flags(record)])}"
-    return f"fova train {shlex.join(file)}"
+    return f"fova train {shlex.join(file)}" if record.config.clients else None
 
 
 def _server_flags(record: Record) -> list[str]:

@@ -288,9 +288,11 @@ class Config:
             "columns": None if self.columns is None else self.columns.to_table(),
             "client": [asdict(replace(client, data=seen(client.data))) for client in self.clients],
         }
-        # Clients of a federation over a network are not known to its server.
-        again = "train --config THIS_FILE" if self.clients else "server --config THIS_FILE (and see server.json)"
-        heading = f"# A run of fova {__version__}. To run it again: fova {again}\n\n"
+        # Data in memory and data of clients on other machines are not in the file.
+        again = (
+            "To run it again: fova train --config THIS_FILE" if self.clients else "Its data is not described here."
+        )
+        heading = f"# A run of fova {__version__}. {again}\n\n"
         return heading + tomli_w.dumps(_without_none(tables))
 
 
