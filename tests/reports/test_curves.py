@@ -44,6 +44,7 @@ def test_without_a_played_policy_the_returns_of_the_data_are_drawn(tmp_path):
     group = read_groups([make_run(tmp_path / "files", task=None)])
     names = [path.name for path in curves.write_plots(group, tmp_path / "plots", ["svg"])]
     assert names == ["returns-of-the-data.svg", "votes.svg"]
+    assert curves.learning_figure(group, "critic_loss").axes[0].get_title() == "own data (one seed)"
     (axes,) = curves.returns_figure(group[0]).axes
     (marks,) = axes.get_lines()
     assert list(marks.get_ydata()) == list(axes.get_yticks()) == [0, 1]  # every mark on its client's line

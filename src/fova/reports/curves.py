@@ -271,7 +271,7 @@ def _title(groups: Sequence[Group]) -> str:
     seeds = sorted({len(group.records) for group in groups})
     counted = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     words = "one seed" if seeds == [1] else f"{counted} seeds. {bands(seeds)}"
-    return f"{groups[0].task} ({words})"
+    return f"{groups[0].task or 'own data'} ({words})"
 
 
 def _draw_curve(axes: Axes, curve: Curve, colour: str, dashes: Sequence[float], label: str) -> None:
