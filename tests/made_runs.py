@@ -53,10 +53,10 @@ def make_run(
 
 def start_run(directory: Path, algorithm: str = "fova", task: str | None = TASK, **changes: Any) -> Path:
     """A run as it is before its first round; enough where only the configuration matters."""
-    clients = changes.pop("clients", CLIENTS)
+    clients, columns = changes.pop("clients", CLIENTS), changes.pop("columns", None)
     run = {name: changes.pop(name) for name in list(changes) if name in RunConfig.__dataclass_fields__}
     configured = algorithms.configure(algorithm, **NETWORKS | changes)
-    config = Config(task, clients, configured, algorithm, RunConfig(**RUN | run))
+    config = Config(task, clients, configured, algorithm, RunConfig(**RUN | run), columns)
     RunDirectory(directory).create(config)
     return directory
 
@@ -138,6 +138,21 @@ def _federated() -> Path:
     run = create_run(folder / "run", config, ServerConfig(min_clients=2, observation=3, action=2))
     train(grid, run, Quiet(), lambda seconds: None)
     return run.path
+
+
+def write_verdict(run: Path, value: float = 7.0, data_value: float = 5.0) -> None:
+    """A verdict on a run's own clients, as judge.json holds it."""
+    figures = {
+        "episodes": 20, "rows": 400, "data_value": data_value, "data_return": 9.0, "value": value, "low": value - 1,
+        "high": value + 1, "difference": value - 5, "difference_low": value - 6, "difference_high": value - 4,
+        "bellman_error": 0.1, "bias": 0.2, "episode_error": 0.3, "fit_error": 0.1, "difference_error": 0.3,
+        "inside": 0.9, "effective_episodes": None, "importance_sampling": None, "importance_low": None,
+        "importance_high": None, "doubly_robust": None, "doubly_robust_low": None, "doubly_robust_high": None,
+    }  # fmt: skip
+    clients = json.loads((run / "clients.json").read_text())
+    content = {"format": 1, "policy": "fova", "discount": 0.99, "held_out": True, "sentence": "",
+               "clients": dict.fromkeys(clients, figures), "federation": figures, "settings": {}}  # fmt: skip
+    (run / "judge.json").write_text(json.dumps(content))
 
 
 # --- What the files say ---

@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 from fova.errors import FovaError
 from fova.reports import curves, palette
 from fova.reports.groups import read_groups
-from fova.reports.series import votes
+from fova.reports.series import Votes, votes
 from made_runs import described, entries, make_run, result, start_run
 
 
@@ -33,9 +33,21 @@ def test_several_settings_have_a_file_each_but_share_the_curves(seeds, tmp_path)
     other = read_groups([make_run(tmp_path / "other", algorithm="fed-bc")])
     names = [path.name for path in curves.write_plots([*seeds, *other], tmp_path / "plots", ["svg"])]
     assert names == [
-        "learning-curve.svg", "server-and-clients-1-fova.svg", "votes-1-fova.svg",
-        "server-and-clients-2-fed-bc.svg",
+        "learning-curve.svg", "server-and-clients-fova.svg", "votes-fova.svg", "server-and-clients-other.svg",
     ]  # fmt: skip
+    same = read_groups([make_run(tmp_path / "again/other", algorithm="fed-bc", reward_scale=0.5)])
+    names = [path.name for path in curves.write_plots([*other, *same], tmp_path / "plots", ["svg"])]
+    assert names == ["learning-curve.svg", "server-and-clients-1-other.svg", "server-and-clients-2-other.svg"]
+
+
+def test_without_a_played_policy_the_returns_of_the_data_are_drawn(tmp_path):
+    group = read_groups([make_run(tmp_path / "files", task=None)])
+    names = [path.name for path in curves.write_plots(group, tmp_path / "plots", ["svg"])]
+    assert names == ["returns-of-the-data.svg", "votes.svg"]
+    assert curves.learning_figure(group, "critic_loss").axes[0].get_title() == "own data (one seed)"
+    (axes,) = curves.returns_figure(group[0]).axes
+    (marks,) = axes.get_lines()
+    assert list(marks.get_ydata()) == list(axes.get_yticks()) == [0, 1]  # every mark on its client's line
 
 
 def test_the_curve_its_band_and_the_level_of_the_data(seeds):
@@ -61,6 +73,21 @@ def test_votes_are_stacked_in_the_colours_of_the_candidates(seeds):
     assert colours == [palette.BLUE.lower(), palette.ORANGE.lower(), palette.GREEN.lower()]
     top = figure.axes[0].collections[-1].get_paths()[0].vertices[:, 1].max()
     assert top == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("style", curves.STYLES)
+def test_the_legend_of_the_votes_is_whole(clients, style):
+    shares = {voter: [1 / 3, 1 / 3] for voter in palette.VOTERS}
+    look, size = curves.STYLES[style]
+    with matplotlib.rc_context({**curves.LOOK, **look, "figure.figsize": size}):
+        figure = curves.vote_figure([Votes(f"ward-{i}", [1.0, 2.0], shares, []) for i in range(clients)])
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0
+    assert box.x1 <= figure.bbox.x1
+    assert not any(box.overlaps(axes.get_tightbbox()) for axes in figure.axes if axes.get_visible())
 
 
 def test_what_cannot_be_drawn_is_said(seeds, tmp_path):

@@ -1,5 +1,7 @@
 import pytest
 
+import hospitals
+from fova.data.tables.columns import Columns
 from fova.errors import FovaError
 from fova.federation.client_specs import ClientSpec
 from fova.reports.groups import comparable, read_groups
@@ -14,15 +16,24 @@ def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path):
     assert [(group.label, group.seeds) for group in groups] == [("fova", [1, 2]), ("fedora", [0])]
 
 
+def test_a_group_is_called_as_its_runs(tmp_path):
+    one, *seeds = (
+        start_run(tmp_path / name, seed=seed) for seed, name in enumerate(("doses", "wards-1", "wards-12"))
+    )
+    assert [group.name for group in (*read_groups([one]), *read_groups(seeds))] == ["doses", "wards"]
+    (together,) = read_groups([one, *seeds])
+    assert together.name == "fova"  # the names have nothing in common
+
+
 def test_labels_say_which_settings_differ(tmp_path):
     start_run(tmp_path / "a", lam=1.0)
     start_run(tmp_path / "b", lam=2.0)
     start_run(tmp_path / "c", lam=2.0, clients=(ClientSpec("expert", 50),))
     start_run(tmp_path / "d", algorithm="fed-bc", mode="local")
     assert [group.label for group in read_groups([tmp_path])] == [
-        "fova, clients expert-1 + random-1, size 400, lambda 1.0",
-        "fova, clients expert-1 + random-1, size 400, lambda 2.0",
-        "fova, clients expert-1, size 50, lambda 2.0",
+        "a: fova, clients expert-1 + random-1, size 400, lambda 1.0",
+        "b: fova, clients expert-1 + random-1, size 400, lambda 2.0",
+        "c: fova, clients expert-1, size 50, lambda 2.0",
         "fed-bc (local)",
     ]
 
@@ -32,11 +43,46 @@ def test_of_many_settings_a_label_names_the_first(tmp_path):
     start_run(tmp_path / "a")
     start_run(tmp_path / "b", **many)
     first, second = (group.label for group in read_groups([tmp_path]))
-    assert first == "fova, alpha auto, lambda auto, 2 more"
-    assert second == "fova, alpha 5.0, lambda 5.0, 2 more"
-    start_run(tmp_path / "c", **many | {"vote": True})  # the first settings do not tell this one from the second
+    assert first == "a: fova, alpha auto, lambda auto, 2 more"
+    assert second == "b: fova, alpha 5.0, lambda 5.0, 2 more"
+    # Where neither the first settings nor the names of the runs tell groups apart, all settings are named.
+    start_run(tmp_path / "c/b", **many | {"vote": True})
     labels = [group.label for group in read_groups([tmp_path])]
-    assert labels == [first, *(f"fova, alpha 5.0, lambda 5.0, beta 5.0, vote {vote}" for vote in (False, True))]
+    assert labels == [first, *(f"b: fova, alpha 5.0, lambda 5.0, beta 5.0, vote {vote}" for vote in ("off", "on"))]
+
+
+def test_runs_on_tables_differ_in_their_columns(tmp_path):
+    files = tuple(ClientSpec(str(file)) for file in hospitals.write(tmp_path, ("north", "south")))
+
+    def start(name, columns, missing=(), seed=0, **bounds):
+        made = Columns.of([*hospitals.COLUMNS[:3], *columns, *hospitals.COLUMNS[4:]], missing)
+        return start_run(tmp_path / name, "fed-bc", None, clients=files, columns=made, seed=seed, **bounds)
+
+    bounds = {"action_low": (0.0, 0.5), "action_high": (2.0, 3.0)}
+    runs = [
+        start("doses", ["action=dose"]),
+        start("doses-again", ["action=dose"], seed=1),
+        start("both", ["action=dose,map"], ["hr=carry", "lactate=mean:1.8"], **bounds),
+    ]
+    assert [(group.label, group.seeds) for group in read_groups(runs)] == [
+        ("doses: fed-bc, action dose", [0, 1]),
+        ("both: fed-bc, action dose,map, missing hr=carry lactate=mean:1.8, 2 more", [0]),
+    ]
+
+
+def test_settings_are_written_as_a_person_would(tmp_path):
+    mixed = (CLIENTS[0], ClientSpec("random"))
+    a = start_run(tmp_path / "a", "fed-bc", None)
+    b = start_run(tmp_path / "b", "fed-bc", clients=mixed)
+    c = start_run(tmp_path / "c", "fed-bc", clients=mixed, action_low=(0.0, -1.0), action_high=(2.0, 2.0))
+    assert [group.label for group in read_groups([a, b])] == [
+        "a: fed-bc, own data, size 400",
+        "b: fed-bc, maze2d-umaze, size 400,default",
+    ]
+    assert [group.label for group in read_groups([b, c])] == [
+        "b: fed-bc",
+        "c: fed-bc, action_low 0.0,-1.0, action_high 2.0,2.0",
+    ]
 
 
 def test_only_settings_with_the_same_data_are_compared(tmp_path):

@@ -1,6 +1,7 @@
 """The live view over a real socket. `test_page_in_browser.py` has a browser look at it."""
 
 import contextlib
+import html
 import http.client
 import json
 import re
@@ -15,7 +16,7 @@ from fova.reports import live
 from fova.reports.live import Pages, Watcher, watch
 from fova.reports.states import duration, state
 from fova.run.records import read_record
-from made_runs import interrupt, make_run, start_run
+from made_runs import interrupt, make_run, start_run, write_verdict
 from patience import PATIENCE
 
 
@@ -214,3 +215,17 @@ def test_the_time_left_is_that_of_the_rounds_to_come(tmp_path):
 )
 def test_durations(seconds, words):
     assert duration(seconds) == words
+
+
+def test_the_table_of_runs_has_the_columns_that_some_run_fills(tmp_path):
+    files = make_run(tmp_path / "files", task=None)
+    pages = Pages(tmp_path, Clock())
+
+    def headings():
+        return re.findall('<th scope="col">([^<]*)</th>', html.unescape(pages.get("/")[1]))
+
+    assert headings() == ["run", "progress", "state", "algorithm", "seed"]
+    write_verdict(files)
+    assert headings() == ["run", "progress", "state", "judge's estimate", "algorithm", "seed"]
+    make_run(tmp_path / "played")
+    assert headings() == list(live.COLUMNS)

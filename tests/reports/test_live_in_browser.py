@@ -7,7 +7,7 @@ import pytest
 from browser import AXE, browser, find_chromium, violations
 
 from fova.reports import live
-from made_runs import interrupt, make_run
+from made_runs import interrupt, make_run, write_verdict
 from reports.test_live import watching
 
 CHROMIUM = find_chromium()
@@ -70,6 +70,18 @@ def test_a_report_renews_itself_and_keeps_what_the_reader_did(tab, runs, whole):
         assert tab.evaluate("document.querySelector('.legend button').getAttribute('aria-pressed')") == "false"
         assert tab.evaluate("document.querySelector('svg.chart g.line').classList.contains('off')")
         assert tab.errors == []
+
+
+def test_a_column_that_appears_does_not_change_which_one_sorts(tab, runs):
+    sorted_by = "document.querySelector('[aria-sort]').innerText"
+    with visited(tab, runs):
+        heads = "[...document.querySelectorAll('table.sortable th button')]"
+        tab.evaluate(f"{heads}.find(each => each.innerText === 'algorithm').click()")
+        assert tab.evaluate(sorted_by) == "algorithm"
+        write_verdict(runs / "second")
+        renewed(tab)
+        assert "judge's estimate" in tab.evaluate(f"{heads}.map(each => each.innerText)")
+        assert tab.evaluate(sorted_by) == "algorithm"
 
 
 def test_the_page_asks_by_itself(tab, runs, whole, monkeypatch):

@@ -4,15 +4,26 @@ import base64
 import hashlib
 import html
 import re
+import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
+import pytest
 
+import hospitals
+from fova.commands.run_arguments import parse_run
+from fova.commands.server import ServerOptions
+from fova.commands.train import parse_train
+from fova.data.tables.columns import Columns
+from fova.errors import FovaError
 from fova.federation.client_specs import ClientSpec
+from fova.network.server_config import ServerConfig, write_server
 from fova.reports.groups import read_groups
 from fova.reports.page import page, write_report
 from fova.reports.scenes import Scene
+from fova.run.config import load_config
+from fova.run.directory import RunDirectory
 from fova.tasks import registry
 from made_runs import CLIENTS, described, entries, interrupt, make_network_run, make_run, result, start_run
 
@@ -161,6 +172,29 @@ def test_a_federation_over_a_network_tells_who_took_part(tmp_path):
     assert "fova server --config " in text
 
 
+def test_a_federation_over_a_network_can_be_run_again(tmp_path):
+    run = make_network_run(tmp_path / "far away")
+    network = ServerConfig(
+        min_clients=3, eject_after=0, judge=True, judge_rounds=5, observation=3, action=2, host="127.0.0.1",
+        port=9000, certificates="my keys", control_hosts=("10.0.0.7", "10.0.0.8"),
+    )  # fmt: skip
+    for changed in (network, ServerConfig(observation=3, action=2)):
+        write_server(RunDirectory(run), "a number", changed)
+        text = html.unescape(page_of([run], tmp_path))
+        assert "Flags cannot describe" not in text
+        assert "Start every client with fova client" in text
+        assert "a number" not in text
+        (printed,) = re.findall("<code>(fova server .*?)</code>", text)
+        tables = {"server": ("fova.network.server_config", "ServerConfig")}
+        again, options = parse_run(shlex.split(printed)[2:], ServerOptions, "fova server", tables)
+        assert again == load_config(run / "config.toml")
+        assert "To run it again" not in (run / "config.toml").read_text()
+        assert options.server == changed
+    (run / "server.json").write_text('{"run_id": "a", "host": {}}')
+    with pytest.raises(FovaError, match=r"server\.json: host is {}"):
+        page_of([run], tmp_path)
+
+
 def test_returns_of_data_that_are_not_known_are_not_told(tmp_path):
     (group,) = read_groups([make_run(tmp_path / "one")])
     clients = {name: replace(facts, behaviour_return=None) for name, facts in group.first.clients.items()}
@@ -183,6 +217,26 @@ def test_a_run_can_be_run_again(tmp_path):
     assert "fova train --task maze2d-umaze --clients expert random --size 400 --rounds 4" in text
 
 
+def test_a_run_on_tables_can_be_run_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    clients = tuple(ClientSpec(str(file)) for file in hospitals.write(tmp_path, ("north", "south")))
+    columns = Columns.of([*hospitals.COLUMNS, "na=-999,'-'"], ["hr=carry-mean", "la*=mean:1.8"])
+    run = start_run(
+        tmp_path / "one", "fed-bc", None, clients=clients, columns=columns, action_low=(0.0,), action_high=(2.0,)
+    )
+    (printed,) = re.findall(r"<code>(fova train --clients .*?)</code>", page_of([run], tmp_path))
+    again, _ = parse_train(shlex.split(html.unescape(printed))[2:])
+    assert again == load_config(run / "config.toml")
+    assert again.columns == columns
+
+
+def test_no_command_is_told_for_data_in_memory(tmp_path):
+    text = page_of([start_run(tmp_path / "one", task=None, clients=())], tmp_path)
+    assert "In Python, give fova.train the same data" in text
+    assert "fova train --config" not in text
+    assert "local_steps = 2" in text
+
+
 def test_an_algorithm_that_has_moved_is_told_of(tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text(MINE)
@@ -196,7 +250,7 @@ def test_an_algorithm_that_has_moved_is_told_of(tmp_path):
 
 def test_named_clients_need_the_configuration(tmp_path):
     run = start_run(tmp_path / "one", clients=(ClientSpec("expert", 400, name="north"),))
-    assert "Flags cannot describe these clients" in page_of([run], tmp_path)
+    assert "Flags cannot describe this run" in page_of([run], tmp_path)
 
 
 def test_a_run_under_way_is_a_report_too(tmp_path):

@@ -1,11 +1,13 @@
 import shlex
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fova import algorithms
 from fova.commands.train import parse_train
+from fova.data.tables.columns import Columns
 from fova.federation.client_specs import ClientSpec
 from fova.reports.reproduce import train_command
 from fova.run.config import Config, RunConfig
@@ -60,6 +62,38 @@ def test_what_flags_cannot_say_needs_the_file():
         (ClientSpec("expert", 500, name="north"), TWO[1]),
         (ClientSpec("expert", 500, offset=10), TWO[1]),
         (ClientSpec("expert", 400), TWO[1]),
+        (ClientSpec("expert", 500, insist_privacy="clip=1,noise=2"), TWO[1]),
         (),
     ):
         assert train_command(replace(config, clients=clients)) is None
+
+
+ROLES = {
+    "episode": "patient id", "time": "none", "observations": ["hr", "map, mean", "lab_*", 'the "dose"'],
+    "action": ["dose", "fluid $"], "reward": "-cost", "terminal": "last:died",
+}  # fmt: skip
+SAID = {
+    "timeout": "cut",
+    "categories": ["hr"],
+    "numbers": ["dose"],
+    "na": ["-999", "?"],
+    "missing": {"a=b": "mean:1.8"},
+}
+
+
+@pytest.mark.parametrize("more", [{}, SAID, {"na": "none"}, {"missing": {"lab_*": "mean", "hr": "carry"}}])
+def test_the_columns_of_tables_are_said(more):
+    columns = Columns.of(ROLES | more)
+    config = Config(None, (ClientSpec("a.csv"), ClientSpec("b.csv")), algorithms.configure("fova"), columns=columns)
+    again = parse_train(shlex.split(train_command(config))[2:])[0]
+    assert again == config
+    assert again.fingerprint() == config.fingerprint()
+    assert list(again.columns.missing) == list(columns.missing)  # the first pattern that fits counts
+
+
+@pytest.mark.parametrize(
+    "more", [{"categories": {"hr": ["1", "2"]}}, {"na": ["1,5"]}, {"na": ["none"]}, {"missing": {"-x": "mean"}}]
+)
+def test_columns_that_flags_cannot_say_need_the_file(more):
+    config = Config(None, TWO, algorithms.configure("fova"), columns=Columns.of(ROLES | more))
+    assert train_command(config) is None

@@ -60,3 +60,23 @@ def test_a_long_name_is_cut_but_told_whole():
     name = "a-client-with-quite-a-long-name"
     chart = svg.dot_chart("t", "d", [svg.Dots(name, 1.0, 2.0)], 1.5, "x")
     assert f"<title>{name}</title>a-client-with-q…" in chart
+
+
+def heights(chart):
+    """The heights of a label, and of the middle of its diamond and its circle where they are there."""
+    label = float(re.search(r'y="([0-9.]+)" text-anchor="end"', chart).group(1)) - 4.5
+    marks = re.search(r"M[0-9.]+ ([0-9.]+)l7 7", chart), re.search(r'cy="([0-9.]+)"', chart)
+    return label, *(float(mark.group(1)) + above for mark, above in zip(marks, (7, 0)) if mark)
+
+
+def test_a_mark_alone_is_level_with_its_label_and_two_stand_apart():
+    label, data = heights(svg.dot_chart("t", "d", [svg.Dots("c", 1.0, None)], None, "x"))
+    assert data == label
+    label, policy = heights(svg.dot_chart("t", "d", [svg.Dots("c", None, 1.0)], None, "x"))
+    assert policy == label
+    for chart in (
+        svg.dot_chart("t", "d", [svg.Dots("c", 1.0, 1.0)], None, "x"),
+        svg.interval_chart("t", "d", [svg.Interval("c", 1.0, 1.0, 0.0, 2.0)], "x"),
+    ):
+        label, data, policy = heights(chart)
+        assert (data, policy) == (label - 6, label + 6)

@@ -86,7 +86,8 @@ def command(arguments: list[str]) -> None:
 
 
 def _show(judged: "list[Judged]", on_new_data: bool, terminal: Terminal) -> None:
-    from fova.reports.verdicts import ranking_sentence, ranking_table, trust_table, verdict_table
+    from fova.reports.ranking import ranking_sentence
+    from fova.reports.verdicts import ranking_table, trust_table, verdict_table
     from fova.run.judged import comparable, ranked
 
     for one in judged:
@@ -99,4 +100,5 @@ def _show(judged: "list[Judged]", on_new_data: bool, terminal: Terminal) -> None
     if len(judged) > 1:
         ranking = [(str(one.path), one.verdict) for one in ranked(judged)]
         terminal.print(ranking_table(ranking))
-        terminal.write_line(ranking_sentence(ranking) if comparable(judged) else NOT_COMPARABLE)
+        verdicts = [(name, [verdict]) for name, verdict in ranking]
+        terminal.write_line(ranking_sentence(verdicts) if comparable(judged) else NOT_COMPARABLE)

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fova.evaluation.judging.verdict import Verdict
 from fova.evaluation.statistics import how_sure
 from fova.reports.groups import Group
 from fova.reports.series import client_returns, final_client_returns, votes
@@ -38,16 +39,28 @@ class Table:
     rows: Sequence[Sequence[Cell]]
 
 
+def filled_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
+    """A table without the columns that are empty in every row."""
+    filled = [i for i in range(len(columns)) if any(row[i].value is not None for row in rows)]
+    return Table(caption, [columns[i] for i in filled], [[row[i] for i in filled] for row in rows])
+
+
 # --- Every run ---
 
 
 RUN_COLUMNS = (
     "run", "setting", "seed", "return", "score", "best during training", "mean client", "server minus mean client",
-    "worst client", "rounds done",
+    "worst client", "judge's estimate", "better than the data by", "clients better off", "rounds done",
 )  # fmt: skip
 
 
-def run_row(group: Group, record: Record) -> list[Cell]:
+def runs_table(groups: Sequence[Group]) -> Table:
+    """One row per run; columns without any figure are left out."""
+    rows = [_run_row(group, record) for group in groups for record in group.records]
+    return filled_table("Every run", RUN_COLUMNS, rows)
+
+
+def _run_row(group: Group, record: Record) -> list[Cell]:
     clients = list(final_client_returns(record).values())
     mean_client = float(np.mean(clients)) if clients else None
     final = record.final.server if record.final else None
@@ -62,7 +75,25 @@ def run_row(group: Group, record: Record) -> list[Cell]:
         number_cell(mean_client),
         number_cell(difference),
         number_cell(min(clients, default=None)),
+        *_judged_cells(record.verdict),
         Cell(f"{record.rounds_done} of {record.run.rounds}", record.rounds_done),
+    ]
+
+
+def _judged_cells(verdict: Verdict | None) -> list[Cell]:
+    """The estimate for all clients together, its distance from the data, and how many clients are better off."""
+    if verdict is None:
+        return [Cell("", None)] * 3
+    figures, findings = verdict.federation, [client.finding for client in verdict.clients.values()]
+    better = findings.count("better")
+    return [
+        estimate_cell(verdict),
+        Cell(
+            f"{figures.difference:+,.2f}",
+            figures.difference,
+            f"[{figures.difference_low:+,.2f}, {figures.difference_high:+,.2f}]",
+        ),
+        Cell(f"{better} of {len(findings)}", better),
     ]
 
 
@@ -98,15 +129,18 @@ def clients_table(group: Group) -> Table | None:
                 *(number_cell(count, "{:,}") for count in (facts.counted, facts.rejected, facts.missing)),
             ]
         )
-    filled = [i for i in range(len(_CLIENT_COLUMNS)) if any(row[i].value is not None for row in rows)]
-    columns = [_CLIENT_COLUMNS[i] for i in filled]
-    return Table(_caption(columns), columns, [[row[i] for i in filled] for row in rows]) if rows else None
+    if not rows:
+        return None
+    table = filled_table("", _CLIENT_COLUMNS, rows)
+    return replace(table, caption=_caption(table.columns))
 
 
 def _caption(columns: Sequence[str]) -> str:
     words = ["Every client: its data and its own policy at the end"]
     if "weight" in columns:
         words.append("weight is its share at the server in the last round")
+    if any(column.startswith("return") for column in columns):
+        words.append("returns are undiscounted")
     if "votes for its data" in columns:
         words.append("votes are those of the last fifth of the run")
     if "distance" in columns:
@@ -140,10 +174,8 @@ def summary_table(groups: Sequence[Group]) -> Table | None:
     if not played:
         return None
     rows = [_summary_row(group) for group in played]
-    filled = [i for i in range(len(SUMMARY_COLUMNS)) if any(row[i].value is not None for row in rows)]
     words = how_sure([len(group.finals) for group in played])
-    caption = f"Every setting, the highest return first; {words}"
-    return Table(caption, [SUMMARY_COLUMNS[i] for i in filled], [[row[i] for i in filled] for row in rows])
+    return filled_table(f"Every setting, the highest return first; {words}", SUMMARY_COLUMNS, rows)
 
 
 def _summary_row(group: Group) -> list[Cell]:
@@ -195,6 +227,14 @@ def interval_cell(values: Sequence[float]) -> Cell:
 def number_cell(value: float | None, form: str = "{:,.1f}") -> Cell:
     shown = value is not None and not math.isnan(value)
     return Cell(form.format(value), value) if shown else Cell("", None)
+
+
+def estimate_cell(verdict: Verdict) -> Cell:
+    """The judge's estimate for all clients together, with its interval below it."""
+    figures = verdict.federation
+    if not math.isfinite(figures.value):
+        return Cell("diverged", None)
+    return Cell(f"{figures.value:,.2f}", figures.value, f"[{figures.low:,.2f}, {figures.high:,.2f}]")
 
 
 def percent_cell(share: float | None) -> Cell:

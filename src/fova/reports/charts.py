@@ -14,6 +14,7 @@ from fova.reports.groups import Group
 from fova.reports.markup import Markup
 from fova.reports.palette import CLIENT, DATA, SERVER, VOTER_WORDS, VOTERS
 from fova.reports.series import (
+    RETURN,
     STEPS,
     ClientReturns,
     Curve,
@@ -144,12 +145,23 @@ def server_against_clients(group: Group) -> Chart | None:
             _in_words(rows, server),
             [svg.Dots(row.client, row.data, row.policy) for row in rows],
             server,
-            "return",
+            RETURN,
         ),
         svg.legend(keys),
-        f"Mean over {len(group.records)} seeds." if len(group.records) > 1 else "One seed.",
+        _which_returns(group),
         note=f"{left_out} more clients are in the table of clients." if left_out else "",
     )
+
+
+def _which_returns(group: Group) -> str:
+    """What the marks of the chart are means of, and how the judge's figures differ."""
+    seeds = f"Mean over {len(group.records)} seeds." if len(group.records) > 1 else "One seed."
+    episodes = "the episodes that the clients train on" if group.first.run.hold_out else "all episodes"
+    words = f"{seeds} Undiscounted returns, for the data those of {episodes}"
+    if group.verdict is not None:
+        held_out = " of held-out episodes" if group.verdict.held_out else ""
+        words += f"; the judge's figures are discounted returns{held_out}"
+    return f"{words}."
 
 
 def _in_words(rows: Sequence[ClientReturns], server: float | None) -> str:

@@ -21,6 +21,7 @@ from fova.evaluation.statistics import bands
 from fova.reports.groups import Group, comparable
 from fova.reports.palette import CLIENT, DATA, NAMES, SERVER, VOTER_WORDS, VOTERS, styles
 from fova.reports.series import (
+    RETURN,
     STEPS,
     Curve,
     Votes,
@@ -115,26 +116,41 @@ def write_plots(
 
 
 def _pictures(groups: Sequence[Group], metric: str, titled: bool) -> dict[str, Callable[[], Figure]]:
-    """Name of a file -> how its picture is drawn. With several settings their number is part of the name."""
+    """Name of a file -> how its picture is drawn. With several settings the name of the run is part of it."""
     pictures: dict[str, Callable[[], Figure]] = {}
     by_data = comparable([group for group in groups if metric_curve(group, metric) is not None])
     if not by_data and metric != "return":
         raise unknown("metric of these runs", metric, [*METRICS, *logged_metrics(groups)])
     kind = "learning-curve" if metric == "return" else f"curve-{metric.replace('_', '-')}"
     for name, alike in by_data.items():
-        ending = f"-{re.sub(r'[^a-z0-9]+', '-', name.lower())}" if len(by_data) > 1 else ""
+        ending = f"-{_in_a_name(name)}" if len(by_data) > 1 else ""
         pictures[f"{kind}{ending}"] = partial(learning_figure, alike, metric, titled)
     if metric != "return":
         return pictures
-    for i, group in enumerate(groups, 1):
-        ending = f"-{i}-{group.algorithm}" if len(groups) > 1 else ""
+    for group, ending in zip(groups, _endings(groups)):
         if mean_client_curve(group) is not None:
             pictures[f"server-and-clients-over-training{ending}"] = partial(training_figure, group, titled)
-        if any(row.data is not None or row.policy is not None for row in client_returns(group)):
+        rows = client_returns(group)
+        if group.finals or any(row.policy is not None for row in rows):
             pictures[f"server-and-clients{ending}"] = partial(returns_figure, group)
+        elif any(row.data is not None for row in rows):
+            pictures[f"returns-of-the-data{ending}"] = partial(returns_figure, group)
         if votes(group):
             pictures[f"votes{ending}"] = partial(vote_figure, votes(group))
     return pictures
+
+
+def _endings(groups: Sequence[Group]) -> list[str]:
+    """What tells the files of several settings apart: the name of the run, and a number where it is not enough."""
+    if len(groups) == 1:
+        return [""]
+    names = [_in_a_name(group.name) for group in groups]
+    return [f"-{name}" if names.count(name) == 1 else f"-{i}-{name}" for i, name in enumerate(names, 1)]
+
+
+def _in_a_name(words: str) -> str:
+    """Words as part of a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
 # --- The pictures ---
@@ -179,7 +195,7 @@ def training_figure(group: Group, titled: bool = True) -> Figure:
 def returns_figure(group: Group) -> Figure:
     """Every client's data and policy at the end, and the server's policy as a line through all."""
     rows = client_returns(group)
-    height = (1.2 + 0.34 * len(rows)) * matplotlib.rcParams["font.size"] / LOOK["font.size"]
+    height = (1.2 + 0.34 * len(rows)) * _letters()
     figure = Figure(figsize=(matplotlib.rcParams["figure.figsize"][0], height), layout="constrained")
     axes = figure.subplots()
     mark: dict[str, Any] = {
@@ -188,9 +204,11 @@ def returns_figure(group: Group) -> Figure:
         "markeredgewidth": 0.6,
         "markersize": 7,
     }
+    # Two marks of a client stand a little apart, so that neither hides the other.
+    apart = 0.13 if any(row.data is not None and row.policy is not None for row in rows) else 0.0
     for what, form, colour, shift, label in (
-        ("data", "D", DATA, -0.13, "a client's data"),
-        ("policy", "o", CLIENT, 0.13, "its own policy at the end"),
+        ("data", "D", DATA, -apart, "a client's data"),
+        ("policy", "o", CLIENT, apart, "its own policy at the end"),
     ):
         known = [(getattr(row, what), i + shift) for i, row in enumerate(rows) if getattr(row, what) is not None]
         if known:
@@ -198,7 +216,7 @@ def returns_figure(group: Group) -> Figure:
     if group.finals and group.mode != "local":
         axes.axvline(float(np.mean(group.finals)), color=NAMES[SERVER], linewidth=2, label="the server's policy")
     axes.set(
-        xlabel="return",
+        xlabel=RETURN,
         yticks=range(len(rows)),
         yticklabels=[row.client for row in rows],
         ylim=(len(rows) - 0.5, -0.5),
@@ -211,7 +229,9 @@ def vote_figure(found: Sequence[Votes]) -> Figure:
     """One panel per client: the shares of the votes that each candidate won, stacked."""
     columns = min(4, len(found))
     rows = -(-len(found) // columns)
-    figure = Figure(figsize=(max(3.0, 1.9 * columns), 0.7 + 1.6 * rows), layout="constrained")
+    letters = _letters()
+    size = (letters * max(4.4, 1.9 * columns), letters * (0.7 + 1.6 * rows))
+    figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axes in panels.flat[len(found) :]:
         axes.set_visible(False)
@@ -226,10 +246,15 @@ def vote_figure(found: Sequence[Votes]) -> Figure:
         )
         axes.set(title=client.client, ylim=(0, 1), yticks=[0, 0.5, 1], yticklabels=["0%", "50%", "100%"])
         axes.margins(x=0)
-    figure.supxlabel(STEPS, fontsize=10)
+    figure.supxlabel(STEPS, fontsize=matplotlib.rcParams["font.size"])
     handles, labels = panels.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=3)
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, handlelength=1.5, columnspacing=1.5)
     return figure
+
+
+def _letters() -> float:
+    """The size of the style's letters, as a multiple of the usual size."""
+    return float(matplotlib.rcParams["font.size"] / LOOK["font.size"])
 
 
 def _legend_below(figure: Figure, axes: Axes) -> None:
@@ -246,7 +271,7 @@ def _title(groups: Sequence[Group]) -> str:
     seeds = sorted({len(group.records) for group in groups})
     counted = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     words = "one seed" if seeds == [1] else f"{counted} seeds. {bands(seeds)}"
-    return f"{groups[0].task} ({words})"
+    return f"{groups[0].task or 'own data'} ({words})"
 
 
 def _draw_curve(axes: Axes, curve: Curve, colour: str, dashes: Sequence[float], label: str) -> None:

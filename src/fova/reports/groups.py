@@ -3,13 +3,15 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fova.data.tables.columns import Columns
 from fova.errors import FovaError
+from fova.evaluation.judging.verdict import Verdict
 from fova.federation.client_specs import complete
 from fova.run.records import Record, read_record
 from fova.settings import setting_name
@@ -27,6 +29,11 @@ class Group:
         return self.records[0]
 
     @property
+    def name(self) -> str:
+        """The name of its run; of several runs, what their names begin with, or the algorithm."""
+        return _common_name(self.records) or self.algorithm
+
+    @property
     def task(self) -> str | None:
         return self.first.config.task
 
@@ -41,6 +48,11 @@ class Group:
     @property
     def seeds(self) -> list[int]:
         return [record.seed for record in self.records]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the first run that was judged; None if none was."""
+        return next((record.verdict for record in self.records if record.verdict is not None), None)
 
     @property
     def client_names(self) -> list[str]:
@@ -104,6 +116,7 @@ def _walk(path: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 # --- Which settings differ ---
 
 MOST_DETAILS = 3  # settings that a label names
+UNSET: tuple[Any, ...] = (None, (), [])
 DATA = ("task", "clients", "size", "offset")  # runs are compared only if these are the same
 
 
@@ -117,7 +130,7 @@ def comparable(groups: Sequence[Group]) -> dict[str, list[Group]]:
     for key, members in found.items():
         same_name = [other for other in found if other[0] == key[0]]
         differing = [i for i in range(1, len(DATA)) if len({other[i] for other in same_name}) > 1]
-        details = [str(key[i]) if DATA[i] == "clients" else f"{DATA[i]} {key[i]}" for i in differing]
+        details = [_value(key[i]) if DATA[i] == "clients" else _in_words(DATA[i], key[i]) for i in differing]
         named[", ".join([key[0] or "own data", *details])] = members
     return named
 
@@ -133,28 +146,30 @@ def _setting(record: Record) -> dict[str, Any]:
         "clients": " + ".join(str(client.name) for client in clients),
         "size": _one_or_all([client.size for client in clients]),
         "offset": _one_or_all([client.offset for client in clients]),
+        **(Columns.of(config.columns).to_table() if config.columns else {}),
         **{name: value for name, value in vars(record.run).items() if name not in ("seed", "mode")},
     }
     return setting | {name: value for name, value in config.settings.items() if name not in setting}
 
 
 def _labels(groups: Sequence[Sequence[Record]]) -> list[str]:
-    """The algorithm, and the settings that differ where several groups have the same algorithm.
+    """The algorithm; where several groups have the same one, also the name of the run and the settings that differ.
 
-    Of many settings, as two presets have them, the first ones are named, if that tells the groups apart.
+    A setting that is not set is left out. Of many settings, as two presets have them, the first ones are named, if
+    that tells the groups apart.
     """
     settings = [_setting(group[0]) for group in groups]
     names = [_name(setting) for setting in settings]
     whole, short = [], []
-    for setting, name in zip(settings, names):
+    for records, setting, name in zip(groups, settings, names):
         same_name = [other for other, other_name in zip(settings, names) if other_name == name]
         differing = [key for key in setting if any(other.get(key) != setting[key] for other in same_name)]
-        details = [
-            str(setting[key]) if key == "task" else f"{setting_name(key)} {setting[key]}" for key in differing
-        ]
-        whole.append(", ".join([name, *details]))
+        details = [_in_words(key, setting[key]) for key in differing if key == "task" or setting[key] not in UNSET]
+        run = _common_name(records) if len(same_name) > 1 else ""
+        first = f"{run}: {name}" if run not in ("", name) else name
+        whole.append(", ".join([first, *details]))
         left_out = len(details) - MOST_DETAILS + 1
-        short.append(", ".join([name, *details[:-left_out], f"{left_out} more"]) if left_out > 1 else whole[-1])
+        short.append(", ".join([first, *details[:-left_out], f"{left_out} more"]) if left_out > 1 else whole[-1])
     return [label if short.count(label) == 1 else whole[i] for i, label in enumerate(short)]
 
 
@@ -163,5 +178,29 @@ def _name(setting: dict[str, Any]) -> str:
     return name if setting["mode"] == "federated" else f"{name} ({setting['mode']})"
 
 
-def _one_or_all(values: Sequence[Any]) -> str:
-    return str(values[0]) if len(set(values)) == 1 else ", ".join(map(str, values))
+def _common_name(records: Sequence[Record]) -> str:
+    """The words that the names of all runs begin with; of one run, its whole name."""
+    words = zip(*(record.directory.resolve().name.split("-") for record in records))
+    return "-".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, words))
+
+
+def _in_words(name: str, value: Any) -> str:
+    """A setting as a person would write it."""
+    if name == "task":
+        return value or "own data"
+    if isinstance(value, bool):
+        return f"{setting_name(name)} {'on' if value else 'off'}"
+    return f"{setting_name(name)} {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    if value in UNSET:
+        return "default"
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={each}" for key, each in value.items())
+    return ",".join(map(_value, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _one_or_all(values: Sequence[Any]) -> Any:
+    """The value, where all clients have the same; else all of them."""
+    return values[0] if len(set(values)) == 1 else tuple(values)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from fova.evaluation.judging.participation import Participation, in_words, taking_part
 from fova.evaluation.judging.verdict import Figures, Verdict
 from fova.reports import svg
-from fova.reports.cells import Cell, Table
+from fova.reports.cells import Cell, Table, number_cell
 from fova.reports.charts import Chart
 from fova.reports.groups import Group
 from fova.reports.palette import DATA, SERVER
+from fova.reports.ranking import judged_settings
 
 MOST_CLIENTS = 24
 
@@ -25,10 +26,9 @@ class JudgedSection:
 
 def judged_section(group: Group) -> JudgedSection | None:
     """The verdict on the first run that was judged; None if none was."""
-    verdict = next((record.verdict for record in group.records if record.verdict is not None), None)
-    if verdict is None:
+    if group.verdict is None:
         return None
-    return JudgedSection([verdict.sentence(), *_how(verdict)], [_chart(verdict)])
+    return JudgedSection([group.verdict.sentence(), *_how(group.verdict)], [_chart(group.verdict)])
 
 
 def _how(verdict: Verdict) -> list[str]:
@@ -39,8 +39,10 @@ def _how(verdict: Verdict) -> list[str]:
     words = [
         f"Over all clients the policy is estimated to earn {_interval(figures)}, and the logged episodes earned "
         f"{figures.data_value:.2f}. These are discounted returns from the first state of an episode (discount "
-        f"{verdict.discount:g}); the estimate is worth {per_step:.3g} a step. An episode in the data has an "
-        f"undiscounted return of {figures.data_return:.2f} on average.",
+        f"{verdict.discount:g}); the estimate is worth {per_step:.3g} a step. An episode that was cut off counts "
+        "as going on: in the logged returns the mean value of the data is added for the rest of it. The "
+        "undiscounted return of the same logged episodes, with nothing added, is "
+        f"{figures.data_return:.2f} on average.",
         f"The estimate comes from fitted Q evaluation on {figures.episodes} logged episodes, without a simulator. "
         f"The policy acts as somebody in the data did in {inside} of the states. The root mean square Bellman "
         f"error is {figures.bellman_error:.3g} a step; along logged episodes it adds up to {figures.bias:.2f}. The "
@@ -71,7 +73,7 @@ def _chart(verdict: Verdict) -> Chart:
         svg.interval_chart(title, words, shown, "discounted return from the first state"),
         svg.legend(
             [
-                svg.Key("return of the logged episodes", DATA, "diamond", series="data"),
+                svg.Key("discounted return of the logged episodes", DATA, "diamond", series="data"),
                 svg.Key("estimate for the policy, with its 90 % interval", SERVER, "circle", series="estimate"),
             ]
         ),
@@ -84,6 +86,27 @@ def _row(name: str, figures: Figures) -> svg.Interval:
     known = all(map(math.isfinite, (figures.low, figures.high)))
     low, high = (figures.low, figures.high) if known else (figures.value, figures.value)
     return svg.Interval(name, figures.data_value, figures.value, low, high)
+
+
+# --- Settings beside one another ---
+
+
+def judged_table(groups: Sequence[Group]) -> Table | None:
+    """One row per setting that was judged, the best estimate first; None if none was."""
+    rows = [
+        [
+            Cell(one.setting, one.setting),
+            Cell(str(len(one.verdicts)), len(one.verdicts)),
+            number_cell(one.value, "{:,.2f}"),
+            number_cell(one.gain, "{:+,.2f}"),
+            Cell(one.better_off, one.better),
+            Cell(one.covered, one.inside),
+        ]
+        for one in judged_settings(groups)
+    ]
+    columns = ("setting", "seeds", "estimate", "better than the data by", "clients better off", "inside the data")
+    caption = "The judge's estimates for all clients together: discounted returns, the highest first"
+    return Table(caption, columns, rows) if rows else None
 
 
 # --- Federated against local ----------------------------------------------------------------------------------

@@ -11,10 +11,15 @@ function unfolded() {
 
 function sorting() {
   return [...document.querySelectorAll("table.sortable")].map((table) => {
-    const heads = [...table.tHead.rows[0].cells];
-    const column = heads.findIndex((head) => head.hasAttribute("aria-sort"));
-    return column < 0 ? null : [column, heads[column].getAttribute("aria-sort")];
+    const head = [...table.tHead.rows[0].cells].find((each) => each.hasAttribute("aria-sort"));
+    return head && [head.textContent, head.getAttribute("aria-sort")];
   });
+}
+
+function sortAgain(table, heading, order) {
+  // A column appears with its first figure, so its place may have changed.
+  const column = [...table.tHead.rows[0].cells].findIndex((head) => head.textContent === heading);
+  if (column >= 0) arrange(table, column, order);
 }
 
 const stops = () => [...document.querySelectorAll("main a, main button, main summary, main [tabindex]")];
@@ -27,7 +32,7 @@ function takeOver(fresh) {
   enliven(document.querySelector("main"));
   document.querySelectorAll("main details").forEach((part, i) => (part.open = open[i] ?? part.open));
   document.querySelectorAll("table.sortable").forEach((table, i) => {
-    if (sorted[i]) arrange(table, ...sorted[i]);
+    if (sorted[i]) sortAgain(table, ...sorted[i]);
   });
   if (focus >= 0) stops()[focus]?.focus({ preventScroll: true });
   scrollTo(x, y);

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from fova.data.fields import counted
 from fova.errors import FovaError
 from fova.machine.listener import Connection, Limits, Listener
-from fova.reports.cells import Cell, Table, number_cell
+from fova.reports.cells import Cell, estimate_cell, filled_table, number_cell
 from fova.reports.groups import read_groups, runs_below
 from fova.reports.page import page
 from fova.reports.rendering import Live, policy, render
@@ -32,7 +32,9 @@ MOST_RUNS = 500  # in the table
 MOST_PAGES = 20  # kept in memory
 TOGETHER = "/all"
 HTML, PLAIN = "text/html; charset=utf-8", "text/plain; charset=utf-8"
-COLUMNS = ("run", "progress", "state", "return", "best during training", "algorithm", "task", "seed")
+COLUMNS = (
+    "run", "progress", "state", "return", "best during training", "judge's estimate", "algorithm", "task", "seed",
+)  # fmt: skip
 
 Write = Callable[[list[Path], str], str]  # from runs and a version to the page
 
@@ -133,7 +135,7 @@ class Pages:
         return self._listing([self._row(run) for run in runs], note, Live(version, SECONDS))
 
     def _listing(self, rows: list[list[Cell]], note: str, live: Live) -> str:
-        table = Table("Every run; its name leads to its report", COLUMNS, rows)
+        table = filled_table("Every run; its name leads to its report", COLUMNS, rows)
         done = sum(row[2].text == "finished" for row in rows)
         subtitle = f"{counted(len(rows), 'run')}, {done} finished · fova {__version__}"
         return render(
@@ -160,6 +162,7 @@ class Pages:
             Cell(now.words, now.words),
             number_cell(played[-1] if played else None),
             number_cell(max(played, default=None)),
+            estimate_cell(record.verdict) if record.verdict else Cell("", None),
             Cell(record.algorithm, record.algorithm),
             Cell(record.config.task or "", record.config.task),
             Cell(str(record.seed), record.seed),

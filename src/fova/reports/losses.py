@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fova.reports.groups import Group
-from fova.run.records import Record
+from fova.run.records import Record, RoundRecord
 
-# The report names a loss that grew by this factor between start and end.
+# The report names a loss that rose to this multiple of its first size. A loss that falls, also far below 0, is no
+# warning: an actor's loss falls as the values of its actions rise, and if these diverge, the critics' loss rises.
 TENFOLD = 10.0
 ACTOR, CRITIC = "actor_loss", "critic_loss"
 REMEDY = "lower the learning rates (--actor-lr, --critic-lr)"
@@ -45,45 +46,48 @@ def _not_finite(record: Record, seed: str) -> list[str]:
 
 
 def _grown(record: Record, seed: str) -> list[str]:
-    first, last = (_means(record, fifth) for fifth in ("first", "last"))
-    critics, actors = (_exploded(first, last, loss) for loss in (CRITIC, ACTOR))
+    critics, actors = (_exploded(record, loss) for loss in (CRITIC, ACTOR))
     sentences = []
     if critics:
         sentences.append(
-            f"The critics' loss exploded{seed}: it grew more than tenfold at {in_a_row(critics)}. Training may "
-            f"diverge: {REMEDY}."
+            f"The critics' loss exploded{seed}: it rose to more than ten times its first size at "
+            f"{in_a_row(critics)}. Training may diverge: {REMEDY}."
         )
     if actors:
         reason = "Together with the critics' loss this is a sign of divergence." if critics else HARMLESS
-        sentences.append(f"The actor's loss grew more than tenfold{seed} at {in_a_row(actors)}. {reason}")
+        sentences.append(
+            f"The actor's loss rose to more than ten times its first size{seed} at {in_a_row(actors)}. {reason}"
+        )
     return sentences
 
 
-Losses = dict[str, dict[str, float]]  # by client and metric
-
-
-def _means(record: Record, which: str) -> Losses:
-    """Mean losses of each client over the first or the last fifth of the rounds."""
+def _exploded(record: Record, metric: str) -> list[str]:
+    """The clients whose loss rose to more than ten times its first size, with its means at start and end."""
     trained = [line for line in record.rounds if line.clients]
     fifth = max(1, len(trained) // 5)
-    lines = trained[:fifth] if which == "first" else trained[-fifth:]
-    names = dict.fromkeys(name for line in lines for name in line.clients)
-
-    def mean(name: str, metric: str) -> float:
-        return float(np.mean([abs(line.clients[name].get(metric, 0.0)) for line in lines if name in line.clients]))
-
-    return {name: {loss: mean(name, loss) for loss in (ACTOR, CRITIC)} for name in names}
-
-
-def _exploded(first: Losses, last: Losses, loss: str) -> list[str]:
-    """The clients whose loss grew more than tenfold, with its figures."""
+    first, last = _by_client(trained[:fifth], metric), _by_client(trained[-fifth:], metric)
     return [
-        f"{name} (from {first[name][loss]:,.3g} to {last[name][loss]:,.3g})"
-        if last[name][loss] >= 1e6
-        else f"{name} (from {first[name][loss]:,.0f} to {last[name][loss]:,.0f})"
+        f"{name} (from {_figures(_mean(first[name]), _mean(last[name]))})"
         for name in last
-        if name in first and last[name][loss] > TENFOLD * max(first[name][loss], 1.0)
+        if name in first and _mean(last[name]) > TENFOLD * max(_mean([abs(loss) for loss in first[name]]), 1.0)
     ]
+
+
+def _by_client(lines: Sequence[RoundRecord], metric: str) -> dict[str, list[float]]:
+    """A loss in each of these rounds, by client. One that was not logged counts as 0."""
+    found: dict[str, list[float]] = {}
+    for line in lines:
+        for name, metrics in line.clients.items():
+            found.setdefault(name, []).append(metrics.get(metric, 0.0))
+    return found
+
+
+def _mean(losses: Sequence[float]) -> float:
+    return float(np.mean(losses))
+
+
+def _figures(first: float, last: float) -> str:
+    return f"{first:,.3g} to {last:,.3g}" if last >= 1e6 else f"{first:,.0f} to {last:,.0f}"
 
 
 def in_a_row(names: Sequence[str]) -> str:

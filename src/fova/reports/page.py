@@ -12,11 +12,18 @@ from typing import TypeVar
 from fova.errors import FovaError
 from fova.machine.files import write_atomically
 from fova.reports import charts, story
-from fova.reports.cells import RUN_COLUMNS, Table, client_comparison, clients_table, run_row, summary_table
+from fova.reports.cells import Table, client_comparison, clients_table, runs_table, summary_table
 from fova.reports.charts import Chart, VoteCharts
 from fova.reports.diagnostics import diagnostics
 from fova.reports.groups import Group, comparable, read_groups
-from fova.reports.judged import JudgedSection, judged_section, participation_sentences, participation_tables
+from fova.reports.judged import (
+    JudgedSection,
+    judged_section,
+    judged_table,
+    participation_sentences,
+    participation_tables,
+)
+from fova.reports.ranking import ranking_in_words
 from fova.reports.rendering import Live, render
 from fova.reports.reproduce import config_command, train_command
 from fova.reports.scenes import Scene, scene
@@ -96,11 +103,11 @@ class VoteSection:
 
 @dataclass(frozen=True)
 class RunAgain:
-    """How to run a group's first run again. Without a command, `no_command` says why."""
+    """How to run a group's first run again. Without a command, `no_command` says why, or what else has to start."""
 
     command: str | None
     no_command: str
-    config_command: str
+    config_command: str | None
     seeds: str
     config: str
 
@@ -142,14 +149,16 @@ def _overview(groups: Sequence[Group]) -> Overview:
     parts = [
         ComparisonPart(
             name if len(by_data) > 1 else "",
-            [*story.comparison(members), *participation_sentences(members)],
+            [*story.comparison(members), *ranking_in_words(members), *participation_sentences(members)],
             _present(charts.learning_curves(members)),
-            [*_present(summary_table(members), client_comparison(members)), *participation_tables(members)],
+            [
+                *_present(summary_table(members), judged_table(members), client_comparison(members)),
+                *participation_tables(members),
+            ],
         )
         for name, members in by_data.items()
     ]
-    rows = [run_row(group, record) for group in groups for record in group.records]
-    return Overview(parts, Table("Every run", RUN_COLUMNS, rows))
+    return Overview(parts, runs_table(groups))
 
 
 def _group_section(group: Group, groups: Sequence[Group], picture: Scene | str | None) -> GroupSection:
@@ -189,10 +198,27 @@ def _run_again(group: Group) -> RunAgain:
     return RunAgain(command, reason, config_command(record), seeds, record.config_text)
 
 
+OVER_NETWORK = (
+    "The command starts the server only. Start every client with fova client, as before: clients keep their data "
+    "and their own settings. The run does not record whether connections were encrypted: if they were not, add "
+    "--insecure at the server and at every client."
+)
+
+
+IN_MEMORY = (
+    "The clients' data was in memory, so no command repeats the run. In Python, give fova.train the same data and "
+    "the settings below."
+)
+
+
 def _command(record: Record) -> tuple[str | None, str]:
     """The command with flags; without one, the reason."""
+    if record.over_network:
+        return None, OVER_NETWORK
+    if not record.config.clients:
+        return None, IN_MEMORY
     try:
         command = train_command(load_config(record.directory / "config.toml"))
     except FovaError as error:  # an algorithm's file that has moved, a setting of another version
         return None, f"This version cannot write the run as one command. {error}"
-    return command, "" if command else "Flags cannot describe these clients; the configuration file can."
+    return command, "" if command else "Flags cannot describe this run; the configuration file can."

@@ -1,7 +1,7 @@
 """The command that runs a configuration again, to the letter.
 
 Flags are written only where a setting differs from its default, so the command stays short. What flags cannot say
-(named clients, offsets) needs the configuration file.
+(named clients, offsets, a vocabulary of categories) needs the configuration file.
 """
 
 import os
@@ -10,24 +10,28 @@ from dataclasses import fields
 from typing import Any
 
 from fova import algorithms
+from fova.federation.client_specs import ClientSpec
 from fova.run.config import Config, RunConfig
-from fova.run.records import Record
+from fova.run.directory import RunDirectory
+from fova.run.records import Record, read_table
 from fova.settings import setting_name
 
 
 def train_command(config: Config) -> str | None:
     """`fova train` with flags, or None where only a configuration file can say it."""
     sizes = {client.size for client in config.clients}
-    named = any(client.name is not None or client.offset is not None for client in config.clients)
+    plain = all(client == ClientSpec(client.data, client.size) for client in config.clients)
+    columns = [] if config.columns is None else config.columns.to_flags()
     settings = _changed(config.run, RunConfig()) | _changed(
         config.algorithm, algorithms.configure(config.algorithm_name)
     )
-    if named or len(sizes) != 1 or not all(_fits_a_flag(value) for value in settings.values()):
+    if not plain or len(sizes) != 1 or columns is None or not all(map(_fits_a_flag, settings.values())):
         return None
     words = ["--task", config.task] if config.task else []
     words += ["--clients", *(_from_here(client.data) for client in config.clients)]
     if None not in sizes:
         words += ["--size", str(sizes.pop())]
+    words += columns
     if config.algorithm_name != "fova":
         words += ["--algorithm", _from_here(config.algorithm_name)]
     for name, value in settings.items():
@@ -40,10 +44,33 @@ def _from_here(name: str) -> str:
     return os.path.relpath(name) if os.path.isabs(name) else name
 
 
-def config_command(record: Record) -> str:
-    """The command that runs the configuration file again; a federation over a network starts with its server."""
-    command = "server" if record.over_network else "train"
-    return f"fova {command} --config {shlex.quote(str(record.directory / 'config.toml'))}"
+def config_command(record: Record) -> str | None:
+    """The command that runs the configuration file again; a federation over a network starts with its server.
+
+    None where the data was in memory: the file does not describe it.
+    """
+    file = ["--config", str(record.directory / "config.toml")]
+    if record.over_network:
+        return f"fova server {shlex.join([*file, *_server_flags(record)])}"
+    return f"fova train {shlex.join(file)}" if record.config.clients else None
+
+
+def _server_flags(record: Record) -> list[str]:
+    """The server's settings, which are not in the configuration file. All are written: defaults may change.
+
+    They are read without `fova.network`, which needs Flower.
+    """
+    about = read_table(RunDirectory(record.directory), "server.json")
+    words = []
+    for name, given in about.content.items():
+        value = tuple(given) if isinstance(given, list) else given
+        unused = name == "judge_rounds" and not about.content.get("judge")
+        if name == "run_id" or unused or value is None or value is False or value == ():
+            continue
+        if not _fits_a_flag(value):
+            raise about.wrong(name, given, "must be a number, a text or a list of these")
+        words += _flag(name.replace("_", "-"), value)
+    return words
 
 
 def _changed(settings: Any, defaults: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from fova.reports.palette import VOTERS
 from fova.run.records import Record
 
 STEPS = "gradient steps of each client"
+RETURN = "undiscounted return of an episode"
 MOST_POINTS = 100  # of a vote chart; the rounds of longer runs are averaged piece by piece
 LATE = 5  # the "last rounds" of a run are its last fifth
 

@@ -109,9 +109,8 @@ def _without_a_game(group: Group) -> str:
     """What is known where no policy was played to the end."""
     if group.task is not None:
         return "What the policy earns is not known: no run is finished yet."
-    judged = next((record.verdict for record in group.records if record.verdict is not None), None)
-    if judged is not None:
-        return f"There is no task to play the policy in. The judge estimates: {judged.sentence()}"
+    if group.verdict is not None:
+        return f"There is no task to play the policy in. The judge estimates: {group.verdict.sentence()}"
     where = group.first.directory
     return f"What the policy earns is not known: there is no task to play it in. To estimate it: fova judge {where}"
 

@@ -24,6 +24,7 @@ RIGHT = WIDTH - 26  # where the plot ends: half a number under the axis needs th
 SMALL_WIDTH, SMALL_HEIGHT = 300, 170
 CHARACTER = 7.2  # about the width of one, in the same units
 ROW = 38  # height of a row of dots
+APART = 6  # from the middle of a row to each of its two marks, so that neither hides the other
 LABEL_CHARACTERS = 16  # of a row's label; longer ones are cut, the tooltip has them whole
 MOST_MARKS = 60  # points of a line that have a mark each; longer and thin lines have none
 TOP, BOTTOM = 10, HEIGHT - 46  # of the plot
@@ -172,6 +173,7 @@ def dot_chart(title: str, description: str, rows: Sequence[Dots], server: float 
     ticks = round_ticks(low, high, most=4)
     x = Axis(min(low, ticks[0]), max(high, ticks[-1]), left + 8, RIGHT, ticks)
     bottom = height - 46
+    apart = APART if any(row.data is not None and row.policy is not None for row in rows) else 0
     line = []
     if server is not None:
         words = element("title", f"server's policy: {server:,.1f}")
@@ -187,7 +189,7 @@ def dot_chart(title: str, description: str, rows: Sequence[Dots], server: float 
         _x_ticks(x, bottom),
         element("text", x_label, x=(left + WIDTH) / 2, y=height - 6.0, text_anchor="middle"),
         line,
-        [_dots(row, x, 8 + ROW * (i + 0.5), left) for i, row in enumerate(rows)],
+        [_dots(row, x, 8 + ROW * (i + 0.5), left, apart) for i, row in enumerate(rows)],
         told=_table(
             ("client", "its data", "its own policy", "the server's policy"),
             [(*row, server) for row in rows],
@@ -330,19 +332,18 @@ def _level(level: Level, x: Axis, y: Axis, told: bool) -> Markup:
     )
 
 
-def _dots(row: Dots, x: Axis, y: float, left: float) -> Markup:
+def _dots(row: Dots, x: Axis, y: float, left: float, apart: float) -> Markup:
     short = row.label if len(row.label) <= LABEL_CHARACTERS else row.label[: LABEL_CHARACTERS - 1] + "…"
     label = element("text", element("title", row.label), short, x=left, y=y + 4.5, text_anchor="end")
     marks = []
-    # The two marks stand a little apart, so that neither hides the other where they earn the same.
     if row.data is not None:
         words = element("title", f"{row.label}, its data: {row.data:,.1f}")
-        outline = f"M{x(row.data):.1f} {y - 13:.1f}l7 7l-7 7l-7 -7Z"
+        outline = f"M{x(row.data):.1f} {y - apart - 7:.1f}l7 7l-7 7l-7 -7Z"
         marks.append(element("path", words, d=outline, class_=f"dot {DATA}", data_series="data"))
     if row.policy is not None:
         words = element("title", f"{row.label}, its own policy: {row.policy:,.1f}")
         mark = element(
-            "circle", words, cx=x(row.policy), cy=y + 6, r=6, class_=f"dot {CLIENT}", data_series="policy"
+            "circle", words, cx=x(row.policy), cy=y + apart, r=6, class_=f"dot {CLIENT}", data_series="policy"
         )
         marks.append(mark)
     return element("g", label, marks)
@@ -350,10 +351,10 @@ def _dots(row: Dots, x: Axis, y: float, left: float) -> Markup:
 
 def _interval(row: Interval, x: Axis, y: float, left: float) -> Markup:
     words = element("title", f"{row.label}, the policy: {row.value:,.2f} [{row.low:,.2f}, {row.high:,.2f}]")
-    bar = element("path", d=f"M{x(row.low):.1f} {y + 6:.1f}H{x(row.high):.1f}", class_=f"line {SERVER}")
-    dot = element("circle", words, cx=x(row.value), cy=y + 6, r=5, class_=f"dot {SERVER}")
+    bar = element("path", d=f"M{x(row.low):.1f} {y + APART:.1f}H{x(row.high):.1f}", class_=f"line {SERVER}")
+    dot = element("circle", words, cx=x(row.value), cy=y + APART, r=5, class_=f"dot {SERVER}")
     estimate = element("g", bar, dot, data_series="estimate")
-    return element("g", _dots(Dots(row.label, row.data, None), x, y, left), estimate)
+    return element("g", _dots(Dots(row.label, row.data, None), x, y, left, APART), estimate)
 
 
 def _path(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> str:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 from rich.markup import escape
 from rich.table import Column, Table
 
-from fova.evaluation.judging.participation import Participation, compared, in_words
+from fova.evaluation.judging.participation import Participation, in_words
 from fova.evaluation.judging.verdict import Figures, Verdict
 from fova.reports.groups import Group
+from fova.reports.ranking import judged_settings
 
 
 def verdict_table(verdict: Verdict) -> Table:
@@ -65,44 +65,21 @@ def ranking_table(ranked: Sequence[tuple[str, Verdict]]) -> Table:
     return table
 
 
-def ranking_sentence(ranked: Sequence[tuple[str, Verdict]]) -> str:
-    """What the ranking says about choosing, from runs that were judged on the same episodes, the best first."""
-    (best, verdict), *others = ranked
-    if (why := verdict.federation.why_no_evidence) is not None:
-        return f"{best} has the highest estimate, but {why}: not enough evidence to choose it."
-    findings = {
-        "pays": "It is clearly above",
-        "no clear difference": "No clear difference from",
-        "not enough evidence": "Not enough evidence about",
-    }
-    payoffs = {name: compared([verdict.federation], [other.federation]).payoff for name, other in others}
-    words = [f"{best} has the highest estimate."]
-    for payoff, finding in findings.items():
-        if names := [name for name in payoffs if payoffs[name] == payoff]:
-            words.append(f"{finding} {', '.join(names)}.")
-    return " ".join(words)
-
-
 def settings_table(groups: Sequence[Group]) -> Table:
     """Settings from the best to the worst estimate, with means over the seeds that were judged."""
     table = Table("setting", title="estimates of the judge for all clients together, means over seeds")
     for column in ("seeds", "policy", "better than the data by", "clients better off", "inside"):
         table.add_column(column, justify="right")
-    rows = []
-    for group in groups:
-        found = [record.verdict for record in group.records if record.verdict is not None]
-        if not found:
-            continue
-        figures = [verdict.federation for verdict in found]
-        better = sum(f.finding == "better" for verdict in found for f in verdict.clients.values())
-        count = sum(len(verdict.clients) for verdict in found)
-        inside = [f.inside for f in figures if f.inside is not None]
-        value, gain = (float(np.mean([getattr(f, name) for f in figures])) for name in ("value", "difference"))
-        share = f"{100 * np.mean(inside):.0f} %" if inside else "unknown"
-        cells = (str(len(found)), f"{value:.2f}", f"{gain:+.2f}", f"{better} of {count}", share)
-        rows.append((value, (escape(group.label), *cells)))
-    for _, row in sorted(rows, reverse=True):
-        table.add_row(*row)
+    for one in judged_settings(groups):
+        cells = (
+            one.setting,
+            str(len(one.verdicts)),
+            f"{one.value:.2f}",
+            f"{one.gain:+.2f}",
+            one.better_off,
+            one.covered,
+        )
+        table.add_row(*map(escape, cells))
     return table
 
 

@@ -289,9 +289,12 @@ class Config:
             "columns": None if self.columns is None else self.columns.to_table(),
             "client": [asdict(replace(client, data=seen(client.data))) for client in self.clients],
         }
-        return f"# A run of fova {__version__}. To run it again: fova train --config THIS_FILE\n\n" + tomli_w.dumps(
-            _without_none(tables)
+        # Data in memory and data of clients on other machines are not in the file.
+        again = (
+            "To run it again: fova train --config THIS_FILE" if self.clients else "Its data is not described here."
         )
+        heading = f"# A run of fova {__version__}. {again}\n\n"
+        return heading + tomli_w.dumps(_without_none(tables))
 
 
 def _changed(settings: Any) -> dict[str, Any]:

@@ -248,9 +248,4 @@ def ranked(runs: Sequence[Judged]) -> list[Judged]:
 
 def comparable(runs: Sequence[Judged]) -> bool:
     """Whether the runs were judged on the same episodes: the same number, with the same return."""
-
-    def about(judged: Judged) -> Any:
-        clients = judged.verdict.clients.items()
-        return judged.verdict.discount, {n: (f.episodes, f.rows, f.data_value) for n, f in clients}
-
-    return all(about(judged) == about(runs[0]) for judged in runs)
+    return all(judged.verdict.judged_on == runs[0].verdict.judged_on for judged in runs)

@@ -102,6 +102,32 @@ class Columns:
             table["na"] = list(self.na) or NONE
         return table
 
+    def to_flags(self) -> list[str] | None:
+        """The mapping as `--columns ... --missing ...`, or None where only a configuration file can say it."""
+        roles = {
+            "episode": self.episode,
+            "time": self.time,
+            "observations": quoted(self.observations),
+            "action": quoted(self.action),
+            "reward": self.reward,
+            "terminal": self.terminal,
+            "timeout": "" if self.timeout == NONE else self.timeout,
+            "categories": quoted(tuple(self.categories)),
+            "numbers": quoted(self.numbers),
+            "na": "" if self.na is None else ",".join(self.na) or NONE,
+        }
+        columns = [f"{role}={value}" for role, value in roles.items() if value]
+        missing = [f"{name}={way}" for name, way in self.missing.items()]
+        if any(text.startswith(MINUS) for text in missing):  # it would be read as another flag
+            return None
+        try:
+            said = Columns.of(columns, missing)
+        except FovaError:
+            return None
+        if said != self or tuple(said.missing) != tuple(self.missing):  # the first pattern that fits counts
+            return None
+        return ["--columns", *columns, *(["--missing", *missing] if missing else [])]
+
     # --- Applied to the columns of a table ---
 
     def resolve(self, names: Sequence[str], file: str | Path) -> "Resolved":

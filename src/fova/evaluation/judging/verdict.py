@@ -80,6 +80,11 @@ class Verdict:
     federation: Figures
     settings: Mapping[str, Any]  # of the fit
 
+    @property
+    def judged_on(self) -> tuple[float, dict[str, tuple[int, int, float]]]:
+        """The discount and each client's episodes with their return; equal for verdicts on the same episodes."""
+        return self.discount, {name: (f.episodes, f.rows, f.data_value) for name, f in self.clients.items()}
+
     def sentence(self) -> str:
         """The verdict in plain words."""
         findings = {name: figures.finding for name, figures in self.clients.items()}
