@@ -94,7 +94,7 @@ def test_settings_on_own_data_are_ranked_by_the_judge(two, tmp_path):
     write_verdict(high, value=7.0)
     page = html.unescape(write_report(two, tmp_path / "both.html", {}).read_text())
     assert "By the judge, high has the highest estimate. It is clearly above low." in page
-    columns = ["run", "setting", "seed", "judge's estimate", "better than the data by", "clients better off"]
+    columns = ["run", "setting", "seed", "judge's estimate", "policy minus data", "clients better off"]
     assert headings(page, "Every run") == [*columns, "rounds done"]
     ranking = page[page.index("The judge's estimates for all clients together") :]
     rows = [

@@ -50,7 +50,7 @@ def filled_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[C
 
 RUN_COLUMNS = (
     "run", "setting", "seed", "return", "score", "best during training", "mean client", "server minus mean client",
-    "worst client", "judge's estimate", "better than the data by", "clients better off", "rounds done",
+    "worst client", "judge's estimate", "policy minus data", "clients better off", "rounds done",
 )  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def judged_table(groups: Sequence[Group]) -> Table | None:
         ]
         for one in judged_settings(groups)
     ]
-    columns = ("setting", "seeds", "estimate", "better than the data by", "clients better off", "inside the data")
+    columns = ("setting", "seeds", "estimate", "policy minus data", "clients better off", "inside the data")
     caption = "The judge's estimates for all clients together: discounted returns, the highest first"
     return Table(caption, columns, rows) if rows else None
 

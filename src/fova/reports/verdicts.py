@@ -57,7 +57,7 @@ def _lines(verdict: Verdict, table: Table) -> Iterator[tuple[str, Figures]]:
 def ranking_table(ranked: Sequence[tuple[str, Verdict]]) -> Table:
     """The runs from the best to the worst estimate."""
     table = Table(Column("run", overflow="fold"), title="ranking by the estimate for all clients together")
-    for column in ("policy", "better than the data by", "inside"):
+    for column in ("policy", "policy minus data", "inside"):
         table.add_column(column, justify="right", overflow="fold")
     for name, verdict in ranked:
         figures = verdict.federation
@@ -68,7 +68,7 @@ def ranking_table(ranked: Sequence[tuple[str, Verdict]]) -> Table:
 def settings_table(groups: Sequence[Group]) -> Table:
     """Settings from the best to the worst estimate, with means over the seeds that were judged."""
     table = Table("setting", title="estimates of the judge for all clients together, means over seeds")
-    for column in ("seeds", "policy", "better than the data by", "clients better off", "inside"):
+    for column in ("seeds", "policy", "policy minus data", "clients better off", "inside"):
         table.add_column(column, justify="right")
     for one in judged_settings(groups):
         cells = (
