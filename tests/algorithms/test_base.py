@@ -141,6 +141,7 @@ def test_a_round_through_the_functions_of_the_contract(name):
     assert (algorithm.reward_unit, algorithm.client_weights) == (
         ("federation", "returns") if name == "fova" else ("raw", "submitted")
     )
+    assert algorithm.row_weights == "uniform"
     learner = algorithm.init(jax.random.key(0), SPACE)
     server = algorithm.start(learner)
     assert isinstance(server, Server)

@@ -154,6 +154,7 @@ def test_the_datas_action_is_worth_at_least_the_return_that_follows_it():
 VARIANTS = {
     "equations": {"preset": "equations"},
     "recommended": {"preset": "recommended"},
+    "good episodes": {"preset": "good-episodes"},
     "released": {"preset": "released"},
     "released but votes once": {"preset": "released", "vote_order": "min_then_max", "soft_temperature": 0.7},
     "released, one sample for all terms": {"preset": "released", "fresh_samples": False},
@@ -350,17 +351,31 @@ def test_strengths_by_hand():
     assert Fova(alpha=7.0).strengths == (7.0, 5.0, 5.0)
 
 
+RAW = {"equations": "raw", "released": "raw"}
+
+
 def test_critics_learn_in_the_federations_unit_as_soon_as_one_strength_is_auto():
     assert Fova().reward_unit == "raw"
     assert {Fova(**{name: "auto"}).reward_unit for name in ("alpha", "lam", "beta")} == {"federation"}
     assert Fova(server_weights="returns").reward_unit == "raw"
     units = {preset: configure("fova", preset).reward_unit for preset in Fova.presets}
-    assert units == {"recommended": "federation", "equations": "raw", "released": "raw"}
+    assert units == dict.fromkeys(("recommended", "good-episodes"), "federation") | RAW
 
 
 def test_who_weights_the_clients():
     weights = {preset: configure("fova", preset).client_weights for preset in Fova.presets}
-    assert weights == {"recommended": "returns", "equations": "submitted", "released": "submitted"}
+    submitted = dict.fromkeys(("equations", "released"), "submitted")
+    assert weights == dict.fromkeys(("recommended", "good-episodes"), "returns") | submitted
+
+
+def test_good_episodes_is_the_default_with_the_logs_weights_in_place_of_advantages():
+    assert configure("fova", "good-episodes").row_weights == "returns"
+    assert configure("fova", "good-episodes", episode_weights="plain").row_weights == "uniform"
+    assert {configure("fova", preset).row_weights for preset in Fova.presets if preset != "good-episodes"} == {
+        "uniform"
+    }
+    back = configure("fova", "good-episodes", episode_weights="plain", awr=True, lam="auto")
+    assert back == configure("fova", "recommended")
 
 
 def test_the_memory_of_a_continual_run_is_rescaled():

@@ -55,6 +55,7 @@ class DictMessages:
     stride: ClassVar[int] = 1
     reward_unit: ClassVar[str] = "raw"
     client_weights: ClassVar[str] = "submitted"
+    row_weights: ClassVar[str] = "uniform"
 
     batch_size: int = 8
     discount: float = 0.99

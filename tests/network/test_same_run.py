@@ -25,22 +25,22 @@ ALGORITHM = {"hidden": (8,), "batch_size": 8}
 RUN = {"rounds": 4, "local_steps": 3, "seed": 5, "checkpoint_seconds": 0.0}
 
 
-@pytest.fixture(scope="module", params=["uniform", "returns"])
+@pytest.fixture(scope="module", params=["recommended", "good-episodes"])
 def runs(tmp_path_factory, request):
-    """Directories of the simulated and the networked run."""
-    run_settings = RUN | {"sampling": request.param}
+    """Directories of the simulated and the networked run. With good episodes rows come by their weights."""
+    preset = request.param
     folder = tmp_path_factory.mktemp("same")
     files = {name: folder / f"{name}.npz" for name in NAMES}
     for i, path in enumerate(files.values()):
         data = make_transitions(i, episodes=2 + i)
         save_npz(path, replace(data, rewards=data.rewards - 5.0))  # all below 0, so that they are counted anew
     specs = [ClientSpec(str(path), name=name) for name, path in files.items()]
-    fova.train(clients=specs, directory=folder / "simulated", **ALGORITHM, **run_settings)
+    fova.train(clients=specs, directory=folder / "simulated", preset=preset, **ALGORITHM, **RUN)
     nodes = {
         100 + i: {"name": name, "data": str(path), "state": str(folder / "clients" / name)}
         for i, (name, path) in enumerate(files.items())
     }
-    config = Config(None, (), configure("fova", **ALGORITHM), "fova", RunConfig(**run_settings))
+    config = Config(None, (), configure("fova", preset, **ALGORITHM), "fova", RunConfig(**RUN))
     network = ServerConfig(min_clients=3, observation=3, action=2)
     run = create_run(folder / "networked", config, network)
     server.train(InProcessGrid(nodes), run, Quiet(), lambda seconds: None)

@@ -7,7 +7,15 @@ from fova import algorithms
 from fova.errors import FovaError
 from fova.federation.client_specs import ClientSpec
 from fova.run import config as config_module
-from fova.run.config import Config, RunConfig, insist_on_memory, load_config, read_toml, unit_of_reward
+from fova.run.config import (
+    Config,
+    RunConfig,
+    insist_on_memory,
+    load_config,
+    read_toml,
+    sampling_of,
+    unit_of_reward,
+)
 
 CLIENTS = """
 [[client]]
@@ -215,6 +223,23 @@ def test_the_unit_of_reward_where_it_is_known_before_any_data(unit, algorithm, e
     assert unit_of_reward(RunConfig(reward_unit=unit), algorithm) == expected
 
 
+GOOD_EPISODES = algorithms.configure("fova", "good-episodes")
+
+
+@pytest.mark.parametrize(
+    ("sampling", "algorithm", "expected"),
+    [
+        ("algorithm", IQL, "uniform"),
+        ("algorithm", FOVA, "uniform"),
+        ("algorithm", GOOD_EPISODES, "returns"),
+        ("uniform", GOOD_EPISODES, "uniform"),
+        ("returns", IQL, "returns"),
+    ],
+)
+def test_which_rows_are_trained_on_as_the_run_says_or_else_the_algorithm(sampling, algorithm, expected):
+    assert sampling_of(RunConfig(sampling=sampling), algorithm) == expected
+
+
 def test_under_privacy_the_unit_of_reward_must_be_known():
     with pytest.raises(FovaError, match="The unit of reward is a statistic of the clients' data"):
         Config(None, (), FOVA, "fova", RunConfig(**PRIVATE))
@@ -241,6 +266,13 @@ def test_settings_without_effect_on_training_do_not_change_the_fingerprint():
     assert fingerprint(algorithm=algorithms.configure("fed-iql", expectile=0.9)) != usual
     assert fingerprint(name="somewhere/fed-iql") == usual  # the folder of an algorithm's file does not count
     assert fingerprint(name="other") != usual
+
+
+def test_it_does_not_matter_who_asked_for_the_sampling():
+    """So a run that was started when uniform was the default goes on."""
+    assert fingerprint(sampling="uniform") == fingerprint() != fingerprint(sampling="returns")
+    assert fingerprint(algorithm=GOOD_EPISODES, sampling="returns") == fingerprint(algorithm=GOOD_EPISODES)
+    assert fingerprint(algorithm=GOOD_EPISODES, sampling="uniform") != fingerprint(algorithm=GOOD_EPISODES)
 
 
 def test_the_number_of_rounds_counts_where_data_comes_in_turns():

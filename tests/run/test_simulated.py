@@ -67,9 +67,14 @@ def test_a_unit_that_is_given_is_what_rewards_are_divided_by(federation):
     assert derived.prepare(None).reward_unit == engine_of(federation).prepare(None).reward_unit != 1.0
 
 
-def test_statistics_and_training_see_rows_by_their_weights(federation):
+@pytest.mark.parametrize(
+    "asked",
+    [{"sampling": "returns"}, {"settings": {**TINY, "episode_weights": "returns"}}],
+    ids=["run", "algorithm"],
+)
+def test_statistics_and_training_see_rows_by_their_weights(federation, asked):
     """Each client's data, and beside each row one that was drawn by the weights, is what is trained on."""
-    engine = engine_of(federation, sampling="returns")
+    engine = engine_of(federation, **asked)
     engine.prepare(None)
     for name, data in federation.clients.items():
         weights = row_weights(data, "returns", engine.config.algorithm.discount)

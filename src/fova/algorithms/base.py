@@ -17,8 +17,8 @@ In a round every participating client receives `server.broadcast`, takes its loc
 then aggregates the submissions. Broadcasts and `Submission.parameters` are any pytree. An engine looks inside only
 through `policy` and `networks`. The server can keep state of its own in `Server.kept`; checkpoints include it.
 
-Five declarations tell an engine what it may do: `stride`, `mergeable`, `action_spaces`, `reward_unit` and
-`client_weights`. The class `Algorithm` below explains them.
+Six declarations tell an engine what it may do: `stride`, `mergeable`, `action_spaces`, `reward_unit`,
+`client_weights` and `row_weights`. The class `Algorithm` below explains them.
 
 This package is pure maths: no file, network, clock or environment access, and no knowledge of the engine.
 """
@@ -44,6 +44,7 @@ T = TypeVar("T")
 Metrics = dict[str, Float[Array, ""]]
 RewardUnit = Literal["raw", "federation"]
 ClientWeights = Literal["submitted", "returns"]
+RowWeights = Literal["uniform", "returns"]
 TemperatureLoss = Literal["log", "value"]
 
 # A client measures its policy on this many of its own states at the end of a round.
@@ -208,6 +209,11 @@ class Algorithm(Protocol):
         """How clients are weighted unless the run says otherwise: by the `log_weight` that they submit, or by the
         returns that their data shows."""
 
+    @property
+    def row_weights(self) -> RowWeights:
+        """Which rows a policy learns from unless the run says otherwise: all alike, or those of episodes that earned
+        more, more often."""
+
     def init(self, key: PRNGKeyArray, space: Space) -> Any: ...
 
     def start(self, learner: Any) -> Server: ...
@@ -215,8 +221,8 @@ class Algorithm(Protocol):
     def receive(self, learner: Any, broadcast: Any) -> Any: ...
 
     def step(self, learner: Any, broadcast: Any, batch: Batch, key: PRNGKeyArray) -> tuple[Any, Metrics]:
-        """Gradient steps. Critics learn from `batch.for_critics`: with `--sampling returns` the rows of `batch`
-        itself come from better episodes more often, and a critic must also see what fails."""
+        """Gradient steps. Critics learn from `batch.for_critics`: where rows are weighted by returns, those of
+        `batch` itself come from better episodes more often, and a critic must also see what fails."""
 
     def submit(self, learner: Any, broadcast: Any, data: Data) -> tuple[Any, Submission]: ...
 
@@ -374,6 +380,10 @@ class ActorCritic:
     @property
     def client_weights(self) -> ClientWeights:
         return "submitted"
+
+    @property
+    def row_weights(self) -> RowWeights:
+        return "uniform"
 
     @property
     def gaussian(self) -> GaussianForm:

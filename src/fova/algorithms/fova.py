@@ -51,6 +51,17 @@ AUTO_RELATIVE_BETA = 1.0  # in units of the advantages' spread
 # imitation dominates where the data is consistent, and Q where it is not.
 AUTO_LAMBDA = 0.1
 
+RECOMMENDED = {
+    "weigh": "data",  # the printed weight depends on the state only and cannot rank the data's actions
+    "alpha": "auto",  # a number in units of reward cannot fit every task
+    "lam": "auto",
+    "beta": "auto",
+    "server_weights": "returns",  # the plain mean of an expert and a beginner plays like neither
+    "data_returns": True,  # else credit takes 200 gradient steps to travel one step back
+    "relative_weights": True,  # good and bad episodes inside one client differ by less than any fixed beta
+    "actor_lr": 3e-4,
+}
+
 # Relative weights: the least spread, in the unit of the critics, and the largest weight; their mean is about 1.
 LEAST_SPREAD, LARGEST_RELATIVE_WEIGHT = 1e-3, 20.0
 
@@ -145,16 +156,10 @@ class Fova(ActorCritic):
     name: ClassVar[str] = "fova"
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         # the default: the best setting in a study of clients with mixed quality (docs/study-mixed-quality.md)
-        "recommended": {
-            "weigh": "data",  # the printed weight depends on the state only and cannot rank the data's actions
-            "alpha": "auto",  # a number in units of reward cannot fit every task
-            "lam": "auto",
-            "beta": "auto",
-            "server_weights": "returns",  # the plain mean of an expert and a beginner plays like neither
-            "data_returns": True,  # else credit takes 200 gradient steps to travel one step back
-            "relative_weights": True,  # good and bad episodes inside one client differ by less than any fixed beta
-            "actor_lr": 3e-4,
-        },
+        "recommended": RECOMMENDED,
+        # for long trainings: the default, with the log's own weights in place of the critics' advantages, which fade
+        # as the critics learn their rows by heart
+        "good-episodes": RECOMMENDED | {"episode_weights": "returns", "awr": False, "lam": 3.0},
         # the paper's text
         "equations": {"actor": "squashed"},
         # the authors' program (1000 rounds of 100 steps, 5 clients of 10,000 transitions)
@@ -235,6 +240,9 @@ class Fova(ActorCritic):
     server_weights: Literal["plain", "returns"] = "plain"
     """Weights of the clients at the server: equal, as printed (or as value_weight says), or by the returns that
     their data shows. Every client keeps a minimum weight."""
+    episode_weights: Literal["plain", "returns"] = "plain"
+    """Rows that the actor learns from: all alike, or those of episodes that earned more, more often. Critics always
+    learn from all rows alike. In stochastic tasks this favours lucky episodes."""
     vote: bool = True
     """Hold the vote. Without it (ablation) the action of the client's policy wins everywhere."""
     awr: bool = True
@@ -250,6 +258,10 @@ class Fova(ActorCritic):
     @property
     def client_weights(self) -> Literal["submitted", "returns"]:
         return "returns" if self.server_weights == "returns" else "submitted"
+
+    @property
+    def row_weights(self) -> Literal["uniform", "returns"]:
+        return "returns" if self.episode_weights == "returns" else "uniform"
 
     @property
     def strengths(self) -> tuple[float, float, float]:

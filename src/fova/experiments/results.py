@@ -208,7 +208,7 @@ def _nearest_preset(config: Config) -> tuple[str, dict[str, Any]]:
 
 
 # Settings that came after results were stored, with the value that stands for what was done before them.
-CAME_LATER = {"shared_std": False, "sampling": "uniform"}
+CAME_LATER = {"shared_std": False, "sampling": "algorithm", "episode_weights": "plain"}
 
 
 def _configuration(config: Config) -> str:

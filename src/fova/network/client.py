@@ -286,7 +286,7 @@ class Client:
     def _row_weights(self) -> NDArray[np.float64] | None:
         """How much each row counts; None if all count alike."""
         (data,) = self.federation.clients.values()
-        return row_weights(data, self.plan.run.sampling, self.plan.algorithm.discount)
+        return row_weights(data, self.plan.sampling, self.plan.algorithm.discount)
 
     def _drawn(self) -> NDArray[np.int64] | None:
         """The rows that come by their weights; None if all come alike."""

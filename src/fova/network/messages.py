@@ -10,7 +10,7 @@
                                                     reward_squares, reward_deviations, behaviour_return and, if
                                                     observations are normalised, total, squares (not under privacy);
                                                     where a policy is judged, reward_range: powers of two;
-                                                    with --sampling returns, counted_rows (the sum of the weights)
+                                                    if rows are weighted, counted_rows (the sum of the weights)
                                                     and low_of_all, a low reward
     round (train)   server -> client   ConfigRecord about: version, run, plan, round, counted, fingerprint
                                        ArrayRecord  broadcast:  actor/..., critic/..., extra/...
@@ -223,7 +223,7 @@ def read_statistics(content: RecordDict, plan: Plan) -> ClientStatistics | None:
     shapes: dict[str, tuple[int, ...]] = {**dict.fromkeys(NUMBERS, ()), **columns}
     if plan.judge is not None:
         shapes["reward_range"] = (2,)
-    weighted = plan.run.sampling != "uniform"
+    weighted = plan.sampling != "uniform"
     if weighted:
         shapes |= dict.fromkeys(OF_WEIGHTED_ROWS, ())
     try:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fova import algorithms
 from fova.algorithms.base import Data, Submission
+from fova.data.sampling import Sampling
 from fova.data.tables.columns import Columns
 from fova.data.tables.survey import Agreement
 from fova.data.transitions import Transitions
@@ -30,7 +31,7 @@ from fova.federation.privacy import Privacy
 from fova.federation.wire import Envelope
 from fova.network.judging import Judging
 from fova.network.secure_rules import insist_on_sums
-from fova.run.config import Config, RunConfig
+from fova.run.config import Config, RunConfig, sampling_of
 from fova.settings import fill
 from fova.spaces import Space
 from fova.version import __version__
@@ -124,6 +125,11 @@ class Plan:
     @property
     def privacy(self) -> Privacy | None:
         return self.run.private(self.clients)
+
+    @property
+    def sampling(self) -> Sampling:
+        """Which rows the clients train on."""
+        return sampling_of(self.run, self.algorithm)
 
     @property
     def envelope(self) -> Envelope:

@@ -95,9 +95,8 @@ SAME_EPISODES = tuple(
     for variant in SAME_WEIGHTS
 )
 FOVA_EPISODES = replace(RECOMMENDED, label="fova (episodes)", run={"sampling": "returns"})
-# The log's weights in place of the critics' advantages, which fade as the critics learn their rows by heart.
-FOVA_BY_LOG = replace(FOVA_EPISODES, label="fova (episodes, no awr)", settings={"awr": False, "lam": 3.0})
-WITH_EPISODES = (FOVA_EPISODES, FOVA_BY_LOG, SAME_EPISODES[0])  # cloning is the strongest rival after 5,000 steps
+GOOD_EPISODES = Variant("fova (good-episodes)", "fova", preset="good-episodes")
+WITH_EPISODES = (FOVA_EPISODES, GOOD_EPISODES, *SAME_EPISODES)
 
 # The two dear rivals with FOVA's client weights, FOVA's actor and LayerNorm in their critics.
 DEAR = tuple(
@@ -237,7 +236,7 @@ ENTRIES = (
         "same-episodes",
         "FOVA and its rivals with the same weights for clients and for episodes",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
-        (RECOMMENDED, FOVA_EPISODES, FOVA_BY_LOG, *SAME_EPISODES, SAME_WEIGHTS[0]),
+        (RECOMMENDED, FOVA_EPISODES, GOOD_EPISODES, *SAME_EPISODES, SAME_WEIGHTS[0]),
         FIVE_SEEDS,
     ),
     Entry(

@@ -82,9 +82,10 @@ class RunConfig:
     average_rounds: Annotated[int | Literal["auto"], Within(1, MOST_ROUNDS)] = "auto"
     """Play, judge and save a running mean of the server's policies over about this many rounds. It varies less than
     the last policy. auto is a tenth of the rounds, at most 5. 1 is the last policy."""
-    sampling: Sampling = "uniform"
-    """Which rows a client trains on: uniform (all alike) or returns (policies learn more often from episodes that
-    earned more, critics from all rows alike). Works with any algorithm; see docs/statistics.md."""
+    sampling: Sampling | Literal["algorithm"] = "algorithm"
+    """Which rows a client trains on: uniform (all alike), returns (policies learn more often from episodes that
+    earned more, critics from all rows alike), or as the algorithm says (fova's preset good-episodes: returns; all
+    others: uniform). Works with any algorithm; see docs/statistics.md."""
     participation: Annotated[float, Within(0, 1, above=True)] = 1.0
     """Share of the clients that take part in each round, drawn again in every round."""
     cohort: Annotated[int, Within(1, 1_000_000)] = 64
@@ -267,6 +268,9 @@ class Config:
         More rounds or more evaluations do not change the training up to a checkpoint.
         """
         about = _changed(self.run) | {"algorithm": _changed(self.algorithm), "task": self.task}
+        about.pop("sampling", None)  # what it comes to counts, not who asked for it
+        if (sampling := sampling_of(self.run, self.algorithm)) != "uniform":
+            about["sampling"] = sampling
         if self.columns is not None:
             about["columns"] = self.columns.to_table()
         for name in WITHOUT_EFFECT_ON_TRAINING:
@@ -329,6 +333,12 @@ def unit_of_reward(run: RunConfig, algorithm: Any) -> float | None:
     if run.reward_unit == "algorithm":
         return None if algorithm.reward_unit == "federation" else 1.0
     return None if run.reward_unit == "federation" else float(run.reward_unit)
+
+
+def sampling_of(run: RunConfig, algorithm: Any) -> Sampling:
+    """Which rows the clients train on, as the run says or else the algorithm."""
+    chosen: Sampling = algorithm.row_weights if run.sampling == "algorithm" else run.sampling
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from fova.federation.statistics import (
     derive,
 )
 from fova.machine import runtime
-from fova.run.config import Config, unit_of_reward
+from fova.run.config import Config, sampling_of, unit_of_reward
 
 
 class SimulatedEngine:
@@ -59,7 +59,7 @@ class SimulatedEngine:
             privacy=self.privacy,
             together=config.run.mode != "local",
         )
-        sampling, discount = config.run.sampling, config.algorithm.discount
+        sampling, discount = sampling_of(config.run, config.algorithm), config.algorithm.discount
         self._row_weights = [
             {name: row_weights(data, sampling, discount) for name, data in turn.clients.items()}
             for turn in self._turns
