@@ -211,8 +211,8 @@ class Algorithm(Protocol):
 
     @property
     def row_weights(self) -> RowWeights:
-        """Which rows a policy learns from unless the run says otherwise: all alike, or those of episodes that earned
-        more, more often."""
+        """How the rows that a policy learns from are weighted unless the run says otherwise: all alike, or by the
+        returns of their episodes."""
 
     def init(self, key: PRNGKeyArray, space: Space) -> Any: ...
 

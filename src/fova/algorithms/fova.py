@@ -157,8 +157,7 @@ class Fova(ActorCritic):
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         # the default: the best setting in a study of clients with mixed quality (docs/study-mixed-quality.md)
         "recommended": RECOMMENDED,
-        # for long trainings: the default, with the log's own weights in place of the critics' advantages, which fade
-        # as the critics learn their rows by heart
+        # the default with weights from the log in place of the critics' advantages, which fade in a long training
         "good-episodes": RECOMMENDED | {"episode_weights": "returns", "awr": False, "lam": 3.0},
         # the paper's text
         "equations": {"actor": "squashed"},
