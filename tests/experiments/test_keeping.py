@@ -32,7 +32,21 @@ def test_a_result_of_the_same_settings_and_data_is_kept(earlier):
     assert kept.refused == {}
     assert [run.final for run in kept.runs] == [earlier.final]
     assert kept.runs[0].paper is None, "labels are those of the plan"
-    assert keep([replace(earlier, name="unknown")], [PLANNED]) == ([], {})
+
+
+def test_labels_may_change(earlier):
+    """A variant or a preset that has another name now: the same settings are the same run."""
+    other = replace(earlier, name="former", variant="former", preset="former", settings={"hidden": [8]})
+    assert keep([other], [PLANNED]) == keep([earlier], [PLANNED])
+    foreign = replace(other, configuration="0" * 32)
+    assert keep([foreign], [PLANNED]) == ([], {})
+    assert keep([replace(other, algorithm="fova")], [PLANNED]) == ([], {})
+
+
+def test_a_run_that_is_planned_twice_keeps_the_result_of_its_own_name(earlier):
+    twin = PLANNED._replace(name="twin", variant="twin")
+    for planned in ([PLANNED, twin], [twin, PLANNED]):
+        assert [run.name for run in keep([earlier], planned).runs] == [PLANNED.name]
 
 
 def test_a_result_without_a_digest_of_its_settings_is_not_kept(earlier):

@@ -1,7 +1,8 @@
 """Results of earlier runs that stand for planned ones, so that a grid can grow after its run directories are gone.
 
-A run of a result file stands for a planned run of the same name if both have the same settings and their clients
-hold the same data. The data is made or loaded anew to compare it.
+A run of a result file stands for a planned run if both have the same settings and their clients hold the same data.
+Its labels do not matter: a variant or a preset may have another name now. The data is made or loaded anew, so that it
+can be compared.
 """
 
 import json
@@ -16,6 +17,7 @@ from fova.run.simulated import describe
 from fova.run.training import trained_on
 
 COMPARED = ("algorithm", "preset", "settings", "run", "task", "seed", "gradient_steps")
+LABELS = ("name", "case", "variant", "at", "paper", "preset", "settings", "run")
 
 
 class Kept(NamedTuple):
@@ -26,22 +28,24 @@ class Kept(NamedTuple):
 
 
 def keep(results: Iterable[RunResult], planned: Sequence[PlannedRun]) -> Kept:
-    """The results that stand for planned runs; the first where there are several."""
+    """The results that stand for planned runs, labelled as planned; the first where there are several."""
     by_name = {run.name: run for run in planned}
+    now = {run.name: in_json(about(run)) for run in planned}
+    by_settings = {(now[run.name]["algorithm"], now[run.name]["configuration"]): run for run in planned}
     kept: dict[str, RunResult] = {}
     refused: dict[str, str] = {}
     digests = _Digests()
     for result in results:
-        if result.name not in by_name or result.name in kept:
+        run = by_name.get(result.name)
+        if run is None or difference(result, run):
+            run = by_settings.get((result.algorithm, result.configuration), run)
+        if run is None or run.name in kept:
             continue
-        run = by_name[result.name]
         reason = difference(result, run) or digests.difference(result, run.config)
         if reason:
-            refused[result.name] = reason
+            refused[run.name] = reason
         else:
-            kept[result.name] = replace(
-                result, case=run.case, variant=run.variant, at=run.at, paper=about(run)["paper"]
-            )
+            kept[run.name] = replace(result, **{label: now[run.name][label] for label in LABELS})
     return Kept(list(kept.values()), {name: why for name, why in refused.items() if name not in kept})
 
 
@@ -49,14 +53,14 @@ def difference(result: RunResult, planned: PlannedRun) -> str:
     """What differs between the settings of a result and those of a planned run; empty if nothing does."""
     now = in_json(about(planned))
     before = in_json({name: getattr(result, name) for name in now})
+    if before["configuration"] is not None and all(before[n] == now[n] for n in ("algorithm", "configuration")):
+        return ""
     for name in COMPARED:
         if before[name] != now[name]:
             return f"{name} was {_short(before[name], now[name])}, now {_short(now[name], before[name])}"
     if before["configuration"] is None:
         return "the file has no digest of its settings, and defaults may have changed since"
-    if before["configuration"] != now["configuration"]:
-        return f"the settings of preset {before['preset']} or of the clients have changed"
-    return ""
+    return f"the settings of preset {before['preset']} or of the clients have changed"
 
 
 def _short(value: Any, other: Any) -> str:

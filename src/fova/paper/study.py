@@ -94,8 +94,16 @@ SAME_EPISODES = tuple(
     )
     for variant in SAME_WEIGHTS
 )
-FOVA_EPISODES = replace(RECOMMENDED, label="fova (episodes)", run={"sampling": "returns"})
+FOVA_EPISODES = replace(RECOMMENDED, label="fova (advantages, episodes)", run={"sampling": "returns"})
 GOOD_EPISODES = Variant("fova (good-episodes)", "fova", preset="good-episodes")
+# What its parts are worth, each changed alone.
+GOOD_EPISODES_CHANGES = (
+    GOOD_EPISODES,
+    replace(GOOD_EPISODES, label="without the vote", settings={"vote": False}),
+    replace(GOOD_EPISODES, label="with advantage weights", settings={"awr": True}),
+    replace(GOOD_EPISODES, label="lambda 10", settings={"lam": "auto"}),
+    replace(GOOD_EPISODES, label="lambda 1", settings={"lam": 1.0}),
+)
 WITH_EPISODES = (FOVA_EPISODES, GOOD_EPISODES, *SAME_EPISODES)
 
 # The two dear rivals with FOVA's client weights, FOVA's actor and LayerNorm in their critics.
@@ -237,6 +245,13 @@ ENTRIES = (
         "FOVA and its rivals with the same weights for clients and for episodes",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
         (RECOMMENDED, FOVA_EPISODES, GOOD_EPISODES, *SAME_EPISODES, SAME_WEIGHTS[0]),
+        FIVE_SEEDS,
+    ),
+    Entry(
+        "good-episodes",
+        "What the parts of FOVA's preset good-episodes are worth",
+        (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
+        GOOD_EPISODES_CHANGES,
         FIVE_SEEDS,
     ),
     Entry(
