@@ -1,8 +1,8 @@
 """Results of earlier runs that stand for planned ones, so that a grid can grow after its run directories are gone.
 
-A run of a result file stands for a planned run if both have the same settings and their clients hold the same data.
-Its labels do not matter: a variant or a preset may have another name now. The data is made or loaded anew, so that it
-can be compared.
+A run of a result file stands for a planned run if both have the same settings and their clients hold the same
+data. Its labels do not matter: a variant or a preset may have another name now. The data is made or loaded anew to
+compare it.
 """
 
 import json
