@@ -1,4 +1,4 @@
-"""FOVA and weighted cloning on the clinics' CSV files: what every clinic's patients would get, over several seeds.
+"""FOVA and cloning on the clinics' CSV files: what every clinic's patients would get, over several seeds.
 
 python examples/insulin/compare.py --seeds 3 --results results/insulin.json
 
@@ -13,13 +13,20 @@ import numpy as np
 from make_data import MAPPING, records, write_all
 
 import fova
-from fova.commands.insulin_demo import CLINICS, DAYS, OWN, SETTINGS, TRAINED, Clinic
+from fova.commands.insulin_demo import CLINICS, DAYS, OWN, SETTINGS, Clinic
 from fova.evaluation.rollouts import first_seed, play
 from fova.machine import runtime
 from fova.reports.page import write_report
 from fova.tasks import registry
 from fova.tasks.glucose.table import clinical_figures
 
+# label -> algorithm, its preset, and settings of the run. Cloning has the same client weights as FOVA.
+TRAINED = {
+    "cloning": ("fed-bc", None, {"aggregation": "returns"}),
+    "cloning, good episodes": ("fed-bc", None, {"aggregation": "returns", "sampling": "returns"}),
+    "FOVA": ("fova", None, {}),
+    "FOVA, good episodes": ("fova", "good-episodes", {}),
+}
 SHOWN = ("return", "time in range", "below 70", "above 180", "ended early")
 
 
@@ -27,10 +34,12 @@ def outcomes(folder: Path, seed: int, days: int, rounds: int) -> list[dict]:
     """One record per clinic and way to treat its patients."""
     files = {name: str(path) for name, path in write_all(folder / f"data-{seed}", days, seed).items()}
     policies = {}
-    for label, (algorithm, aggregation) in TRAINED.items():
-        run = {"rounds": rounds, "seed": seed, "aggregation": aggregation, "evaluate_every": 0}
-        directory = folder / f"{algorithm}-{seed}"
-        result = fova.train("glucose", files, None, algorithm, None, directory, columns=MAPPING, **run, **SETTINGS)
+    for label, (algorithm, preset, changes) in TRAINED.items():
+        run = {"rounds": rounds, "seed": seed, "evaluate_every": 0, **changes}
+        directory = folder / f"{label.replace(',', '').replace(' ', '-')}-{seed}"
+        result = fova.train(
+            "glucose", files, None, algorithm, preset, directory, columns=MAPPING, **run, **SETTINGS
+        )
         policies[label] = result.policy
     found = []
     for clinic in CLINICS:

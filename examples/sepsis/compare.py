@@ -1,4 +1,4 @@
-"""FOVA and weighted cloning on the hospitals' CSV files, with the exact survival of every policy.
+"""FOVA and cloning on the hospitals' CSV files, with the exact survival of every policy.
 
 python examples/sepsis/compare.py --seeds 3 --results results/sepsis.json
 
@@ -19,11 +19,13 @@ from fova.reports.page import write_report
 from fova.tasks.sepsis.hospitals import hospital
 from fova.tasks.sepsis.values import exact_value, optimal_policy, policy_table
 
-# label -> algorithm and who counts how much
+# label -> algorithm, its preset, and settings of the run
 TRAINED = {
-    "cloning": ("fed-bc", "uniform"),
-    "weighted cloning": ("fed-bc", "returns"),
-    "FOVA": ("fova", "algorithm"),
+    "cloning": ("fed-bc", None, {}),
+    "weighted cloning": ("fed-bc", None, {"aggregation": "returns"}),
+    "weighted cloning, good episodes": ("fed-bc", None, {"aggregation": "returns", "sampling": "returns"}),
+    "FOVA": ("fova", None, {}),
+    "FOVA, good episodes": ("fova", "good-episodes", {}),
 }
 SETTINGS = {"hidden": (64, 64), "batch_size": 128}
 
@@ -32,11 +34,11 @@ def survival(folder: Path, seed: int, stays: int, rounds: int) -> list[dict]:
     """The exact survival under every trained policy."""
     files = {name: str(path) for name, path in write_all(folder / f"data-{seed}", stays, seed).items()}
     found = []
-    for label, (algorithm, aggregation) in TRAINED.items():
-        run = {"rounds": rounds, "seed": seed, "aggregation": aggregation}
-        directory = folder / f"{label.replace(' ', '-')}-{seed}"
+    for label, (algorithm, preset, changes) in TRAINED.items():
+        run = {"rounds": rounds, "seed": seed, **changes}
+        directory = folder / f"{label.replace(',', '').replace(' ', '-')}-{seed}"
         policy = fova.train(
-            None, files, None, algorithm, None, directory, columns=MAPPING, **run, **SETTINGS
+            None, files, None, algorithm, preset, directory, columns=MAPPING, **run, **SETTINGS
         ).policy
         assert policy is not None
         exact = {kind: exact_value(policy_table(policy, greedy=kind == "best")) for kind in ("best", "sampled")}
