@@ -66,6 +66,23 @@ def test_one_run_in_words(one, one_run):
     assert sure == "This is one seed (0). It cannot show how much of the result is luck."
 
 
+@pytest.mark.parametrize(
+    ("sampling", "episode_weights", "said"),
+    [
+        ("algorithm", "plain", False),
+        ("algorithm", "returns", True),
+        ("uniform", "returns", False),
+        ("returns", "plain", True),
+    ],
+)
+def test_rows_that_come_by_their_weights_are_mentioned(one_run, sampling, episode_weights, said):
+    first = one_run.first
+    config = replace(first.config, settings=first.config.settings | {"episode_weights": episode_weights})
+    group = changed(one_run, config=config, run=replace(first.run, sampling=sampling))
+    sentence = "Policies learned more often from rows of episodes that earned more."
+    assert (sentence in story.summary(group)) == said
+
+
 def test_several_seeds_have_an_interval_and_are_named(tmp_path):
     runs = [make_run(tmp_path / str(seed), seed) for seed in range(3)]
     (group,) = read_groups(runs)

@@ -42,7 +42,7 @@ def mean_with_interval(values: Sequence[float]) -> str:
 
 def summary(group: Group) -> list[str]:
     """One setting: what was trained, how it compares with data and clients, and how far to trust that."""
-    sentences = [_what_was_done(group), *_how_it_ended(group), *_along_the_way(group)]
+    sentences = [_what_was_done(group), *_which_rows(group), *_how_it_ended(group), *_along_the_way(group)]
     return [*sentences, *_what_it_took(group), *_what_went_wrong(group), _how_sure(group)]
 
 
@@ -81,6 +81,14 @@ def _what_was_done(group: Group) -> str:
     if group.mode == "centralised":
         return f"{group.algorithm} trained one policy{task} on the pooled data of {clients}: {budget} per client."
     return f"{group.algorithm} trained one policy{task} across {clients}: {budget} at every client."
+
+
+def _which_rows(group: Group) -> list[str]:
+    """A sentence if rows did not come all alike."""
+    sampling, settings = group.first.run.sampling, group.first.config.settings
+    if sampling == "algorithm" and settings.get("episode_weights") == "returns":
+        sampling = "returns"
+    return ["Policies learned more often from rows of episodes that earned more."] if sampling == "returns" else []
 
 
 def _make_up(group: Group) -> list[str]:
