@@ -221,7 +221,7 @@ def test_a_range_of_the_log_std_of_its_own_is_kept(tmp_path):
     assert np.abs(plain.unit_actions(OBSERVATIONS, noise) - expected).max() > 1e-3
     with pytest.raises(FovaError, match="different kinds"):
         stack([plain, again])
-    for wrong in ((1.0, -1.0), (-1e3, 1.0)):
+    for wrong in ((1.0, -1.0), (-1e3, 1.0), (1.0,), (1.0, 2.0, 3.0)):
         with pytest.raises(FovaError, match="log_std_range"):
             Policy(policy.kind, policy.weights, policy.space, log_std_range=wrong)
 

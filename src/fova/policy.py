@@ -85,7 +85,7 @@ class Policy:
         if self.kind not in KINDS:
             raise FovaError(f"A policy's kind is {self.kind!r}, but must be one of {', '.join(KINDS)}.")
         check_kinds(self, "of a policy")
-        least, most = self.log_std_range
+        least, most = self.log_std_range if len(self.log_std_range) == 2 else (np.nan, np.nan)
         if not -LARGEST_LOG_STD <= least < most <= LARGEST_LOG_STD:
             raise FovaError(
                 f"log_std_range is {list(self.log_std_range)}, but must be two rising numbers of at most "

@@ -200,7 +200,7 @@ def test_a_run_is_judged_from_python_as_by_the_command(wards, fova_command):
     assert fova_command("judge", "runs/one", *FIT)[0] == 0
     assert found == read_verdict(RunDirectory(run))
     save_npz(run.parent / "new.npz", make_transitions(7, episodes=6))
-    assert set(fova.judge(run, settings=SETTINGS, data=[run.parent / "new.npz"]).clients) == {"new-1"}
+    assert set(fova.judge(run, settings=SETTINGS, data=str(run.parent / "new.npz")).clients) == {"new-1"}
 
 
 def test_training_keeps_the_round_that_the_judge_prefers(wards, monkeypatch):

@@ -16,6 +16,13 @@ def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path):
     assert [(group.label, group.seeds) for group in groups] == [("fova", [1, 2]), ("fedora", [0])]
 
 
+def test_it_does_not_matter_who_asked_for_the_sampling(tmp_path):
+    """Runs from before the algorithm could be asked say that rows come uniformly."""
+    for seed, sampling in enumerate(("uniform", "algorithm", "returns")):
+        start_run(tmp_path / sampling, seed=seed, sampling=sampling)
+    assert [group.seeds for group in read_groups([tmp_path])] == [[0, 1], [2]]
+
+
 def test_a_group_is_called_as_its_runs(tmp_path):
     one, *seeds = (
         start_run(tmp_path / name, seed=seed) for seed, name in enumerate(("doses", "wards-1", "wards-12"))

@@ -83,6 +83,16 @@ def headings(page, caption):
     return re.findall('<th scope="col">([^<]*)</th>', table[: table.index("</thead>")])
 
 
+def test_estimates_that_diverged_are_called_so(two, tmp_path):
+    for run in two:
+        write_verdict(run, value=float("nan"))
+    page = write_report(two, tmp_path / "report.html", {}).read_text()
+    assert "judge's estimate" in map(html.unescape, headings(page, "Every run"))
+    assert page.count("diverged") >= len(two)
+    assert "nan" not in re.findall(r"<td[^>]*>([^<]*)<", page)
+    assert "+nan" not in page
+
+
 def test_settings_on_own_data_are_ranked_by_the_judge(two, tmp_path):
     low, high = two
     page = write_report(two, tmp_path / "before.html", {}).read_text()

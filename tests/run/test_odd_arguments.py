@@ -141,6 +141,8 @@ def federation():
         ({"federation": None}, "Say on which data the policy is to be judged"),
         ({"federation": None, "policy": "runs/none", "discount": 0.9}, "judged with its own discount"),
         ({"data": ["a.npz"]}, "Give a federation or data, not both."),
+        ({"policy": 3}, "policy is 3, but must be"),
+        ({"policy": None}, "policy is None, but must be"),
         ({"federation": {"a": make_transitions(0)}}, "but must be a Federation."),
         ({"discount": 1}, "discount is 1, but must be at least 0 and below 1."),
         ({"discount": -1.0}, "discount is -1.0, but must be at least 0"),

@@ -41,7 +41,7 @@ class Table:
 
 def filled_table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
     """A table without the columns that are empty in every row."""
-    filled = [i for i in range(len(columns)) if any(row[i].value is not None for row in rows)]
+    filled = [i for i in range(len(columns)) if any(row[i].text for row in rows)]
     return Table(caption, [columns[i] for i in filled], [[row[i] for i in filled] for row in rows])
 
 
@@ -92,7 +92,9 @@ def _judged_cells(verdict: Verdict | None) -> list[Cell]:
             f"{figures.difference:+,.2f}",
             figures.difference,
             f"[{figures.difference_low:+,.2f}, {figures.difference_high:+,.2f}]",
-        ),
+        )
+        if math.isfinite(figures.difference)
+        else Cell("", None),
         Cell(f"{better} of {len(findings)}", better),
     ]
 

@@ -148,6 +148,7 @@ def _setting(record: Record) -> dict[str, Any]:
         "offset": _one_or_all([client.offset for client in clients]),
         **(Columns.of(config.columns).to_table() if config.columns else {}),
         **{name: value for name, value in vars(record.run).items() if name not in ("seed", "mode")},
+        "sampling": record.sampling,
     }
     return setting | {name: value for name, value in config.settings.items() if name not in setting}
 

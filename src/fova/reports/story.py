@@ -85,10 +85,8 @@ def _what_was_done(group: Group) -> str:
 
 def _which_rows(group: Group) -> list[str]:
     """A sentence if rows did not come all alike."""
-    sampling, settings = group.first.run.sampling, group.first.config.settings
-    if sampling == "algorithm" and settings.get("episode_weights") == "returns":
-        sampling = "returns"
-    return ["Policies learned more often from rows of episodes that earned more."] if sampling == "returns" else []
+    weighted = group.first.sampling == "returns"
+    return ["Policies learned more often from rows of episodes that earned more."] if weighted else []
 
 
 def _make_up(group: Group) -> list[str]:

@@ -49,7 +49,7 @@ def judge(
     discount: float | None = None,
     settings: JudgeSettings | None = None,
     tell: Tell = lambda message: None,
-    data: Sequence[str | Path] = (),
+    data: str | Path | Sequence[str | Path] = (),
 ) -> Verdict:
     """How good a policy is for each client, from logged episodes alone, and how far to trust that.
 
@@ -61,6 +61,7 @@ def judge(
     (`Federation.holding_out`), or on all of them if it holds out none, and nothing is written. `discount` is by
     default the run's, or 0.99 beside a federation. `tell` receives progress messages.
     """
+    policy = argument("policy", policy, Policy | str | Path)
     if federation is not None and data:
         raise FovaError("Give a federation or data, not both.")
     if federation is not None:
@@ -74,7 +75,7 @@ def judge(
     if discount is not None:
         raise FovaError("A run is judged with its own discount. Leave discount out, or give a federation.")
     settings = argument("settings", settings, JudgeSettings | None)
-    files = [str(file) for file in data]
+    files = [str(file) for file in ((data,) if isinstance(data, str | Path) else data)]
     return judge_run(policy, settings, files, progress=_Telling(argument("tell", tell, Callable)))
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from fova.data.sampling import Sampling
 from fova.errors import FovaError
 from fova.evaluation.judging.verdict import Verdict
 from fova.evaluation.metrics import VOTES, Evaluation, Played, with_final
@@ -98,6 +99,13 @@ class Record:
     @property
     def seed(self) -> int:
         return self.run.seed
+
+    @property
+    def sampling(self) -> Sampling:
+        """How rows were weighted. What an algorithm of the user's own asked for is not in the files: uniform."""
+        if self.run.sampling != "algorithm":
+            return self.run.sampling
+        return "returns" if self.config.settings.get("episode_weights") == "returns" else "uniform"
 
     @property
     def algorithm(self) -> str:

@@ -143,6 +143,14 @@ def test_marks_of_missing_values_stand_among_decimal_commas(read):
     assert read("hr;map\n-9,9;0,5\nx;1\n1,5;1\n2,5;1\n", na=("x", "-9,9"))[0]["hr"] == ["-9,9", "x", "1.5", "2.5"]
 
 
+@pytest.mark.parametrize("thousands", ["1.234", "-1.234,5", "1.234.567", "12.5"])
+def test_a_column_with_points_beside_decimal_commas_is_left_alone(read, thousands):
+    rows = read(f"hr;map\n999,50;0,5\n{thousands};1\n12,5;1\n10,25;1\n")[0]
+    assert rows["hr"] == ["999,50", thousands, "12,5", "10,25"]
+    marked = read("hr;map\n999,50;0,5\n1.234;1\n12,5;1\n10,25;1\n", na=("1.234",))[0]
+    assert marked["hr"] == ["999.50", "1.234", "12.5", "10.25"]
+
+
 def test_once_the_decimal_comma_is_known_it_holds_for_all_columns_of_numbers(read):
     rows = read("stay;hr;dose;drug\n1,5;1,5;0,5;a 1,5\n2;n/v;0,25;b\n3;2;0,25;3,5\n", "stay")[0]
     assert rows["hr"] == ["1.5", "n/v", "2"]

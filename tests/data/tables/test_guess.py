@@ -115,6 +115,7 @@ def test_a_column_of_costs_is_the_reward_with_a_minus():
         ({"died": [None, None, None, 0]}, "?"),
         ({"mortality": [0.25, 1.0, 0.5, 0.5]}, "?"),
         ({"outcome": ["good", "bad", "good", "bad"]}, "?"),
+        ({"outcome": [0, 0, 0, 1]}, "?"),
     ],
 )
 def test_an_outcome_is_no_observation(column, terminal):
@@ -124,6 +125,23 @@ def test_an_outcome_is_no_observation(column, terminal):
     assert name not in found.roles["observations"]
     expected = f"{name}: {RESULT}" if terminal == "?" else f"terminal: {terminal} means that all other episodes"
     assert any(question.startswith(expected) for question in found.open)
+
+
+def test_endings_that_clients_write_in_different_ways_are_asked_about():
+    words, flags = ({"died": column} for column in (["no", "no", "no", "yes"], [0, 0, 0, 1]))
+    endings = "last:died=yes in ward.csv, died in ward.csv 1"
+    assert (
+        f"terminal: {endings}. Store the column in the same way at all clients."
+        in proposal(TWO | words, TWO | flags).open
+    )
+    nobody = {"died": ["no"] * 4}
+    assert not [asked for asked in proposal(TWO | words, TWO | nobody).open if "same way" in asked]
+
+
+def test_text_among_costs_is_asked_about():
+    found = proposal(TWO | {"cost": [1.5, 2.5, 1.5, 2.5]}, TWO | {"cost": ["1.5", "2", "x", "2.5"]})
+    assert found.roles["reward"] == ["-cost"]
+    assert any("'x'" in question for question in found.open)
 
 
 def test_a_column_with_values_in_last_rows_only_is_no_observation():

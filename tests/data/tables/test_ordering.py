@@ -159,6 +159,31 @@ def test_a_value_that_no_row_holds_is_noted():
     assert order_of(empty, terminal="Outcome=died").notes == ["Outcome: no row holds 'died'. It is empty."]
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ([0, 0, 1, 0, 0], "yes", "cannot hold 'yes'. It holds 0, 1."),
+        ([0.5, 0.0, 1.0, 0.0, 0.0], "died", "cannot hold 'died'. It holds 0, 0.5, 1."),
+        ([False, False, True, False, False], "yes", "cannot hold 'yes'. It holds false, true."),
+        (["no", "no", "Yes", "no", "no"], "yes", "holds 'Yes', but not 'yes'. It holds Yes, no."),
+    ],
+)
+def test_a_value_that_a_column_cannot_hold_or_spells_otherwise_is_refused(column, value, said):
+    """Otherwise nobody would ever have ended at this client."""
+    assert said in refusal(WHO | {"x": column}, terminal=f"x={value}")
+
+
+def test_the_value_that_means_ended_is_not_empty():
+    for terminal in ("Outcome=", "last:Outcome= "):
+        assert "without the value that means ended" in refusal(OUTCOME, terminal=terminal)
+
+
+def test_one_and_zero_are_values_of_a_column_of_booleans():
+    found = order_of(WHO | {"x": [False, False, True, False, False]}, terminal="x=1")
+    assert found.terminals.tolist() == [False, False, True, False, False]
+    assert order_of(WHO | {"x": [False, False, True, False, True]}, terminal="last:x=0").terminals.sum() == 0
+
+
 def test_text_without_a_value_that_means_ended_is_asked_about():
     said = refusal(OUTCOME, terminal="last:Outcome")
     assert "Outcome: holds text ('alive', 'died'). Write the value that means" in said

@@ -231,3 +231,11 @@ def test_times_that_order_nothing_are_refused():
     zoned = refusal(values.clock, ["2026-13-45T08:00:00Z", "2026-13-46T08:00:00Z"])  # no such month
     assert "x: holds text ('2026-13-45T08:00:00Z') that is not a time" in zoned
     assert "x: holds empty text, which is not a time" in refusal(values.clock, ["", ""])
+
+
+@pytest.mark.parametrize("code", [pyarrow.uint8(), pyarrow.uint32(), pyarrow.uint64(), pyarrow.int8()])
+def test_categories_with_codes_of_any_type(code):
+    words = pyarrow.array(["b", "a", None, "b"]).dictionary_encode()
+    coded = pyarrow.DictionaryArray.from_arrays(words.indices.cast(code), words.dictionary)
+    found = values.categories(open_table({"ward": coded}, "north"), "ward")
+    assert (found.codes.tolist(), found.names) == ([1, 0, values.NO_VALUE, 1], ("a", "b"))

@@ -174,7 +174,10 @@ class Columns:
         """The terminal column, its value that means ended, and whether it tells the outcome of whole episodes."""
         is_outcome = self.terminal.startswith(f"{LAST}:")
         text = NONE if self.terminal == LAST else self.terminal.removeprefix(f"{LAST}:")
-        return *_with_value(text, names), is_outcome
+        column, value = _with_value(text, names)
+        if value is not None and not value.strip():
+            raise FovaError(f"columns: terminal is {shown(self.terminal)}, without the value that means ended.")
+        return column, value, is_outcome
 
     def _there(self, name: str, role: str, names: Sequence[str], file: str | Path) -> str:
         if name not in names:

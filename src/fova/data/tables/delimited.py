@@ -199,11 +199,17 @@ def _with_decimal_points(table: "pyarrow.Table", as_text: Sequence[str], na: Seq
 
 
 def _pointed(column: "pyarrow.ChunkedArray", na: Sequence[str]) -> "pyarrow.ChunkedArray":
-    """The column with decimal points if most of its texts are numbers. A mark of missing values stays as it is."""
+    """The column with decimal points if most of its texts are numbers. A mark of missing values stays as it is.
+
+    A column that has points as well stays as it is: they may be those of thousands, as in 1.234 beside 999,50.
+    """
     import pyarrow
     from pyarrow import compute
 
     is_mark = compute.is_in(compute.utf8_trim_whitespace(column), pyarrow.array(na, pyarrow.string()))
+    has_point = compute.match_substring_regex(column, r"^\s*[-+]?[\d.]*\d\.\d")
+    if compute.any(compute.and_not(has_point, is_mark)).as_py():
+        return column
     is_number = compute.match_substring_regex(column, f"^({WITH_COMMA_OR_WHOLE.pattern})$")
     is_number = compute.and_not(is_number, is_mark)
     numbers, marks = (compute.sum(each).as_py() or 0 for each in (is_number, is_mark))

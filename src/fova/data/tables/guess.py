@@ -58,6 +58,8 @@ def propose(tables: Sequence[Columnar]) -> Proposal:
     proposal.open += lacking.values()
     _ask_about_text(proposal, tables)
     _ask_about_times(proposal, tables)
+    for name in (name for name, role in used.items() if role == "terminal"):
+        _ask_about_endings(proposal, name, tables)
     _add_options(proposal, looks, tables)
     proposal.columns = [look.about(used.get(name, "not used")) for name, look in looks.items()]
     return proposal
@@ -166,8 +168,8 @@ def _codes(look: Look) -> NDArray[np.int64]:
     from pyarrow import types
 
     encoded = look.column if types.is_dictionary(look.column.type) else look.column.dictionary_encode()
-    codes = encoded.unify_dictionaries().combine_chunks().indices.fill_null(-1)
-    return codes.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = encoded.unify_dictionaries().combine_chunks().indices.cast("int64").fill_null(-1)
+    return np.asarray(codes.to_numpy(zero_copy_only=False))
 
 
 # --- Questions for a person --------------------------------------------------------------------------------
@@ -196,7 +198,8 @@ def _listed(names: Sequence[str]) -> str:
 
 def _ask_about_text(proposal: Proposal, tables: Sequence[Columnar]) -> None:
     """Ask about text in columns of numbers, and about columns that only some clients store as text."""
-    for name in (name for role in ("observations", "action", "reward") for name in proposal.roles[role]):
+    for spelled in (name for role in ("observations", "action", "reward") for name in proposal.roles[role]):
+        name = spelled.removeprefix(MINUS) if spelled in proposal.roles["reward"] else spelled
         having = [table for table in tables if name in table.names]
         times = [table.name for table in having if Look(table, name).is_time]
         if times:
@@ -216,6 +219,18 @@ def _ask_about_text(proposal: Proposal, tables: Sequence[Columnar]) -> None:
         for table in having:
             if is_text(table.kinds[name]) and table.name not in words:
                 proposal.open += _refusal(numbers, table, name)
+
+
+def _ask_about_endings(proposal: Proposal, name: str, tables: Sequence[Columnar]) -> None:
+    """Ask about endings that clients write in different ways."""
+    endings: dict[str, str] = {}
+    for table in tables:
+        ending = Look(table, name).ending
+        if ending is not None:
+            endings.setdefault(ending, table.name)
+    if len(endings) > 1:
+        listed = ", ".join(f"{ending} in {file}" for ending, file in endings.items())
+        proposal.open.append(f"terminal: {listed}. Store the column in the same way at all clients.")
 
 
 def _ask_about_times(proposal: Proposal, tables: Sequence[Columnar]) -> None:

@@ -30,6 +30,7 @@ WORDS = {
 }
 COSTS = "cost costs penalty penalties expense expenses"  # less is better
 ALIVE = "alive survived survival"  # the values 1 and yes mean that the task did not end
+EITHER = "outcome"  # 1 may be a success as well as an end
 NOT_ALIVE = "0 false no died dead deceased"
 WHEN = f"{WORDS['time']} measured measurement recorded observed charted logged"
 BIRTH = "birth birthday birthdate born dob"
@@ -140,6 +141,8 @@ class Look:
     def ending(self) -> str | None:
         """The column as `terminal=` takes it, if its values can say that the task ended."""
         alive = self.says(ALIVE)
+        if self.is_flag and self.says(EITHER):
+            return None
         if self.is_flag and not (alive or self.missing):
             return self.name
         if not (self.is_flag or self.text):

@@ -226,7 +226,7 @@ def _coded(column: "pyarrow.ChunkedArray", na: Sequence[str]) -> Coded:
         return Coded(np.full(len(column), NO_VALUE, np.int32), ())
     encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
     encoded = encoded.unify_dictionaries().combine_chunks()
-    codes = encoded.indices.fill_null(NO_VALUE).to_numpy(zero_copy_only=False).astype(np.int32)
+    codes = encoded.indices.cast("int64").fill_null(NO_VALUE).to_numpy(zero_copy_only=False).astype(np.int32)
     labels = [label(value) if value is not None else "" for value in encoded.dictionary.to_pylist()]
     missing = {*NO_LABEL, *na}
     names = tuple(sorted({each for each in labels if each not in missing}, key=by_number))
@@ -282,19 +282,37 @@ def flags(table: Columnar, name: str) -> NDArray[np.bool_]:
 
 
 def equal(table: Columnar, name: str, value: str) -> tuple[NDArray[np.bool_], list[str]]:
-    """[rows] where the column holds a value, and a note if it never does. A missing value is another one."""
+    """[rows] where the column holds a value, and a note if it never does. A missing value is another one.
+
+    A value that the column could not hold, or that it holds in another spelling, is refused.
+    """
     column = table.column(name)
     refuse_times(table, column.type, name)
     with decoding(table.name, name, "Store it as text or whole numbers."):
         coded = _coded(column, ())
-    wanted = value.strip()
-    if not is_text(column.type):
-        number = as_number(wanted)
-        wanted = wanted.lower() if number is None else label(number)
+    wanted = _as_the_column_has_it(column, value.strip())
     if wanted in coded.names:
         return coded.codes == coded.names.index(wanted), []
     held = f"It holds {shown(', '.join(coded.names[:6])[:80])}" if coded.names else "It is empty"
+    alike = [each for each in coded.names if wanted is not None and each.lower() == wanted.lower()]
+    if wanted is None or alike:
+        given = f"cannot hold {value.strip()!r}" if wanted is None else f"holds {alike[0]!r}, but not {wanted!r}"
+        raise fault(
+            table.name, name, f"{given}. {held}. Write one of its values, and store it alike at all clients."
+        )
     return np.zeros(len(coded.codes), bool), [f"{name}: no row holds {wanted!r}. {held}."]
+
+
+def _as_the_column_has_it(column: "pyarrow.ChunkedArray", value: str) -> str | None:
+    """A value in the spelling of the column's type; None if a column of this type cannot hold it."""
+    from pyarrow import types
+
+    if types.is_boolean(column.type):
+        return {"1": "true", "0": "false", "true": "true", "false": "false"}.get(value.lower())
+    if is_text(column.type) or types.is_null(column.type):
+        return value
+    number = as_number(value)
+    return None if number is None else label(number)
 
 
 def episodes(table: Columnar, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
