@@ -80,6 +80,7 @@ FOVA = WIDE | {
     "relative_weights": False,
     "data_returns": False,
     "server_weights": "plain",
+    "episode_weights": "plain",
     "vote": True,
     "awr": True,
     "continual": 0.0,
@@ -113,6 +114,11 @@ DRPO_PROGRAM = DRPO | {
     "critic_initialisation": "orthogonal",
 }
 TD3BC = {"actor": "deterministic", "q_weight": 2.5, "target_noise": 0.2, "noise_clip": 0.5, "policy_delay": 2}
+RECOMMENDED = (
+    FOVA
+    | {"actor": "clipped", "weigh": "data", "alpha": "auto", "lam": "auto", "beta": "auto"}
+    | {"server_weights": "returns", "actor_lr": 3e-4, "data_returns": True, "relative_weights": True}
+)
 PUBLISHED = {
     ("fova", "equations"): FOVA,
     ("fova", "released"): FOVA
@@ -133,9 +139,8 @@ PUBLISHED = {
         "beta": 3.0,
         "actor_layer_norm": True,
     },
-    ("fova", "recommended"): FOVA
-    | {"actor": "clipped", "weigh": "data", "alpha": "auto", "lam": "auto", "beta": "auto"}
-    | {"server_weights": "returns", "actor_lr": 3e-4, "data_returns": True, "relative_weights": True},
+    ("fova", "recommended"): RECOMMENDED,
+    ("fova", "good-episodes"): RECOMMENDED | {"episode_weights": "returns", "awr": False, "lam": 3.0},
     ("cql-fl", "published"): KIT,
     ("cql-fl", "paper"): CQL,
     ("cql-fl", "fova-program"): KIT | LAYER_NORM | {"actor_layer_norm": True, "temperature": 0.2},
