@@ -75,6 +75,7 @@ def run(block: Block, folder: Path, commands: Path) -> None:
         "PATH": f"{commands}:{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}",
         "COLUMNS": "120",
+        "MINARI_DATASETS_PATH": str(folder / "minari"),  # not the user's own
     }
     if block.language == "sh":
         words = ["bash", "-euo", "pipefail", "-c", block.text]

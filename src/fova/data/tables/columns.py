@@ -176,7 +176,8 @@ class Columns:
         text = NONE if self.terminal == LAST else self.terminal.removeprefix(f"{LAST}:")
         column, value = _with_value(text, names)
         if value is not None and not value.strip():
-            raise FovaError(f"columns: terminal is {shown(self.terminal)}, without the value that means ended.")
+            given = f"columns: terminal is {shown(self.terminal)}, without the value that means ended"
+            raise FovaError(f"{given}. Write it after the =.")
         return column, value, is_outcome
 
     def _there(self, name: str, role: str, names: Sequence[str], file: str | Path) -> str:
