@@ -12,6 +12,8 @@ from fova.algorithms.iql import awr_loss
 
 WITH_CRITICS = [
     ("fova", "recommended", {}),
+    ("fova", "good-episodes", {}),  # its actor needs only the local candidate of its own rows
+    ("fova", "good-episodes", {"imitate": "vote"}),
     ("fova", "equations", {"fresh_samples": True}),
     ("fed-td3bc", None, {"policy_delay": 1}),
     ("fedora", None, {"policy_delay": 1}),

@@ -157,6 +157,7 @@ VARIANTS = {
     "good episodes": {"preset": "good-episodes"},
     "released": {"preset": "released"},
     "released but votes once": {"preset": "released", "vote_order": "min_then_max", "soft_temperature": 0.7},
+    "released without advantage weights": {"preset": "released", "awr": False},
     "released, one sample for all terms": {"preset": "released", "fresh_samples": False},
     "soft maximum, clipped actor": {"conservative": "logsumexp", "lam": 0.7, "beta": 0.3, "alpha": 2.0},
     "soft maximum of fresh winners": {"conservative": "logsumexp", "fresh_samples": True, "imitate": "vote"},

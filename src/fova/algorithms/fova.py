@@ -263,6 +263,11 @@ class Fova(ActorCritic):
         return "returns" if self.episode_weights == "returns" else "uniform"
 
     @property
+    def actor_votes(self) -> bool:
+        """Whether the actor's objective holds a vote at s: for the advantages, or for the imitated action."""
+        return self.awr or self.imitate == "vote"
+
+    @property
     def strengths(self) -> tuple[float, float, float]:
         """Alpha, lambda and beta as numbers."""
         alpha = AUTO_ALPHA if self.alpha == "auto" else self.alpha
@@ -290,12 +295,14 @@ class Fova(ActorCritic):
         self, learner: Learner, broadcast: Broadcast, batch: Batch, key: PRNGKeyArray
     ) -> tuple[Learner, Metrics]:
         keys = Keys(*jax.random.split(key, 5))
-        view = self.look(learner, broadcast, batch, keys)
+        look_anew = self.update_order == "actor_first" or self.fresh_samples or batch.uniform is not None
+        only_local = look_anew and not self.actor_votes
+        view = self.look(learner, broadcast, batch, keys, only_local=only_local)
         actor, temperature, actor_metrics = self.update_actor(learner, broadcast, batch, view, keys)
         if self.update_order == "actor_first":
             learner = replace(learner, actor=actor)
         rows = batch.for_critics
-        if self.update_order == "actor_first" or self.fresh_samples or batch.uniform is not None:
+        if look_anew:
             view = self.look(learner, broadcast, rows, self.keys_of(keys, CONSERVATIVE))
         critic, critic_metrics = self.update_critics(learner, broadcast, rows, view, keys)
         target_critic = polyak(learner.target_critic, critic.network, self.tau)
@@ -308,12 +315,15 @@ class Fova(ActorCritic):
         """The keys of one term of the objectives: the same for all terms, unless samples are fresh."""
         return Keys(*(jax.random.fold_in(key, term) for key in keys)) if self.fresh_samples else keys
 
-    def look(self, learner: Learner, broadcast: Broadcast, batch: Batch, keys: Keys) -> View:
-        """The candidates at s, scored by the current critics."""
+    def look(
+        self, learner: Learner, broadcast: Broadcast, batch: Batch, keys: Keys, only_local: bool = False
+    ) -> View:
+        """The candidates at s, scored by the current critics: all of them, or the local one."""
         s = batch.observations
         local = learner.actor.network.forward(s)
         here = candidates(local.policy, batch.actions, broadcast.actor(s), keys.local, keys.global_policy)
-        return View(local, here, learner.critic.network.score(s, here.actions))
+        scored = here.actions[: LOCAL + 1] if only_local else here.actions
+        return View(local, here, learner.critic.network.score(s, scored))
 
     def look_ahead(self, learner: Learner, broadcast: Broadcast, batch: Batch, keys: Keys) -> Candidates:
         """The candidates at s'."""
@@ -413,17 +423,20 @@ class Fova(ActorCritic):
     ) -> tuple[Model, Temperature | None, Metrics]:
         """eq. (awr): one step of the actor on the weighted regression, and one of the temperature."""
         (_, lam, _), temperature = self.strengths, learner.extra.temperature
-        rivals, judged = self.judged(learner, broadcast, batch, view, keys)
-        q = self.with_data_returns(judged.q, batch)
-        v = self.vote_here(q[:, :3])
-        imitated = batch.actions if self.imitate == "data" else voted(rivals.actions, v.winner)[0]
-        w = self.imitation_weight(q)
+        imitated, w = batch.actions, jnp.ones_like(batch.rewards)
+        if self.actor_votes:
+            rivals, judged = self.judged(learner, broadcast, batch, view, keys)
+            q = self.with_data_returns(judged.q, batch)
+            w = self.imitation_weight(q)
+            if self.imitate == "vote":
+                imitated = voted(rivals.actions, self.vote_here(q[:, :3]).winner)[0]
 
         def loss(actor: GaussianActor) -> tuple[Float[Array, ""], Float[Array, " batch"]]:
             policy = view.local.for_actor(actor)
             a_l, log_prob = policy.sample_with_log_prob(keys.local)  # the candidate again, now with its gradient
             q_local = view.scored.for_action(LOCAL, a_l).min(axis=0)
-            weight = self.moving_weight(judged, q, policy, keys) if self.weight_gradient else w
+            moving = self.awr and self.weight_gradient
+            weight = self.moving_weight(judged, q, policy, keys) if moving else w
             objective = awr_loss(policy.log_prob(imitated), weight, q_local, lam)
             if temperature is not None:
                 objective += temperature.value * log_prob.mean()
