@@ -106,6 +106,18 @@ GOOD_EPISODES_CHANGES = (
 )
 WITH_EPISODES = (FOVA_EPISODES, GOOD_EPISODES, *SAME_EPISODES)
 
+
+def _with_actor_norm(variant: Variant) -> Variant:
+    label = variant.label
+    label = f"{label[:-1]}, actor norm)" if label.endswith(")") else f"{label} (actor norm)"
+    return replace(variant, label=label, settings={**variant.settings, "actor_layer_norm": True})
+
+
+# LayerNorm in the actor, as critics have it: FOVA, and its rivals with the same weights for clients and episodes.
+ACTOR_NORM = tuple(
+    _with_actor_norm(variant) for variant in (RECOMMENDED, GOOD_EPISODES, SAME_EPISODES[0], *SAME_WEIGHTS)
+)
+
 # The two dear rivals with FOVA's client weights, FOVA's actor and LayerNorm in their critics.
 DEAR = tuple(
     Variant(f"{name} (returns)", name, preset="assisted", run={"aggregation": "returns"})
@@ -246,6 +258,20 @@ ENTRIES = (
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
         (RECOMMENDED, FOVA_EPISODES, GOOD_EPISODES, *SAME_EPISODES, SAME_WEIGHTS[0]),
         FIVE_SEEDS,
+    ),
+    Entry(
+        "actor-norm",
+        "FOVA and its rivals, with and without LayerNorm in the actor",
+        (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
+        (*ACTOR_NORM, RECOMMENDED, GOOD_EPISODES, SAME_EPISODES[0], *SAME_WEIGHTS),
+        FIVE_SEEDS,
+    ),
+    Entry(
+        "actor-norm-others",
+        "The same on Walker2d and Ant, where no setting was chosen",
+        (*_mixtures("walker2d", "ant"), _uniform("walker2d", "expert")),
+        (*ACTOR_NORM[:3], RECOMMENDED, GOOD_EPISODES, SAME_EPISODES[0]),
+        {"quick": QUICK, "small": replace(FIVE_SEEDS["small"], seeds=3)},
     ),
     Entry(
         "good-episodes",
