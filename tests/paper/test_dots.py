@@ -62,8 +62,17 @@ def test_a_variant_with_fewer_runs_is_left_out(picture):
     assert "once" not in written
 
 
+def test_of_more_variants_than_shapes_the_best_are_drawn_in_their_order():
+    scores = {"u": (9, 9), "v": (1, 0), "w": (0, 8), "x": (5, 5), "y": (6, 6), "z": (2, 2)}  # v has the lowest mean
+    runs = [
+        made_run(case, variant, 0, 1.0, score=float(score))
+        for variant, both in scores.items()
+        for case, score in zip("ab", both)
+    ]
+    titles = [group.find(f"{SVG}title").text for group in drawn(runs).findall(f"{SVG}g")]
+    assert [title[:4] for title in titles] == [f"{case}, {variant}" for case in "ab" for variant in "uwxyz"]
+
+
 def test_results_that_cannot_be_drawn_are_named():
     with pytest.raises(FovaError, match="has no scores of x for a"):
         drawn([made_run("a", "x", 0, 1.0)])
-    with pytest.raises(FovaError, match="6 variants to draw, but there are 5 shapes"):
-        drawn([made_run("a", variant, 0, 1.0, score=1.0) for variant in "uvwxyz"])

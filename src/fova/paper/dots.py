@@ -1,7 +1,7 @@
 """The scores of a result file as one SVG for the documents: a row per case, a lane per variant, a dot per run.
 
-Only variants with the most runs are shown: a variant with one run would look as sure as others with five. As in
-`curves.py`, equal results give equal bytes.
+Only variants with the most runs are shown: a variant with one run would look as sure as others with five. If they are
+too many to be told apart, those with the highest means are shown. As in `curves.py`, equal results give equal bytes.
 """
 
 from collections import Counter
@@ -79,16 +79,20 @@ def dots(results: Results) -> Markup:
 
 
 def _lanes(results: Results) -> list[Lane]:
-    """The variants with the most runs, in their order."""
+    """The variants with the most runs, in their order: as many of the best as there are shapes."""
     counts = Counter(run.variant for run in results.runs)
-    shown = [variant for variant in results.variants() if counts[variant] == max(counts.values())]
-    if len(shown) > len(SHAPES):
-        raise FovaError(f"{results.name} has {len(shown)} variants to draw, but there are {len(SHAPES)} shapes.")
+    complete = [variant for variant in results.variants() if counts[variant] == max(counts.values())]
+    best = sorted(complete, key=lambda variant: -_mean_over_cases(results, variant))[: len(SHAPES)]
+    shown = [variant for variant in complete if variant in best]
     looks = looks_of(results.variants())
     return [
         Lane(variant, looks[variant][0], SHAPES[i], BETWEEN / 2 + LANE * (i + 0.5))
         for i, variant in enumerate(shown)
     ]
+
+
+def _mean_over_cases(results: Results, variant: str) -> float:
+    return float(np.mean([np.mean(_scores(results, case, variant)) for case in results.cases()]))
 
 
 def _scores(results: Results, case: str, variant: str) -> list[float]:

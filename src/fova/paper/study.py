@@ -107,15 +107,15 @@ GOOD_EPISODES_CHANGES = (
 WITH_EPISODES = (FOVA_EPISODES, GOOD_EPISODES, *SAME_EPISODES)
 
 
-def _with_actor_norm(variant: Variant) -> Variant:
+def _with_actor_rate(variant: Variant) -> Variant:
     label = variant.label
-    label = f"{label[:-1]}, actor norm)" if label.endswith(")") else f"{label} (actor norm)"
-    return replace(variant, label=label, settings={**variant.settings, "actor_layer_norm": True})
+    label = f"{label[:-1]}, actor 1e-3)" if label.endswith(")") else f"{label} (actor 1e-3)"
+    return replace(variant, label=label, settings={**variant.settings, "actor_lr": 1e-3})
 
 
-# LayerNorm in the actor, as critics have it: FOVA, and its rivals with the same weights for clients and episodes.
-ACTOR_NORM = tuple(
-    _with_actor_norm(variant) for variant in (RECOMMENDED, GOOD_EPISODES, SAME_EPISODES[0], *SAME_WEIGHTS)
+# Three times the actor's learning rate: FOVA, and its rivals with the same weights for clients and episodes.
+ACTOR_RATE = tuple(
+    _with_actor_rate(variant) for variant in (RECOMMENDED, GOOD_EPISODES, SAME_EPISODES[0], *SAME_WEIGHTS)
 )
 
 # The two dear rivals with FOVA's client weights, FOVA's actor and LayerNorm in their critics.
@@ -260,17 +260,17 @@ ENTRIES = (
         FIVE_SEEDS,
     ),
     Entry(
-        "actor-norm",
-        "FOVA and its rivals, with and without LayerNorm in the actor",
+        "actor-rate",
+        "FOVA and its rivals with two learning rates of the actor",
         (*MIXED, COMPLEMENTARY, *NO_BEST_CLIENT),
-        (*ACTOR_NORM, RECOMMENDED, GOOD_EPISODES, SAME_EPISODES[0], *SAME_WEIGHTS),
+        (*ACTOR_RATE, RECOMMENDED, GOOD_EPISODES, SAME_EPISODES[0], *SAME_WEIGHTS),
         FIVE_SEEDS,
     ),
     Entry(
-        "actor-norm-others",
+        "actor-rate-others",
         "The same on Walker2d and Ant, where no setting was chosen",
         (*_mixtures("walker2d", "ant"), _uniform("walker2d", "expert")),
-        (*ACTOR_NORM[:3], RECOMMENDED, GOOD_EPISODES, SAME_EPISODES[0]),
+        (*ACTOR_RATE[:3], RECOMMENDED, GOOD_EPISODES, SAME_EPISODES[0]),
         {"quick": QUICK, "small": replace(FIVE_SEEDS["small"], seeds=3)},
     ),
     Entry(
