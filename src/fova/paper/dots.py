@@ -1,7 +1,8 @@
 """The scores of a result file as one SVG for the documents: a row per case, a lane per variant, a dot per run.
 
-Only variants with the most runs are shown: a variant with one run would look as sure as others with five. If they are
-too many to be told apart, those with the highest means are shown. As in `curves.py`, equal results give equal bytes.
+Only variants with the most runs are shown: a variant with one run would look as sure as others with five. Where
+too many remain to be told apart, those with the highest means are shown. As in `curves.py`, equal results give
+equal bytes.
 """
 
 from collections import Counter
