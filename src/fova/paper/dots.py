@@ -121,5 +121,5 @@ def _legend(lanes: list[Lane], y: float) -> list[Markup]:
     for lane in lanes:
         mark = element("path", d=f"M{at:.1f} {y - 4:.1f}{lane.shape}", class_=f"mean {lane.colour}")
         parts += [mark, element("text", lane.variant, x=at + 12, y=y)]
-        at += 26 + 6.6 * len(lane.variant)
+        at += 30 + 7.0 * len(lane.variant)
     return parts
